@@ -1,0 +1,50 @@
+package guest
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// harden makes this process one that the workload can neither end nor read.
+// Every signal is caught, not ignored: an ignored one would stay ignored in
+// the commands it starts. The kernel drops the uncaught ones for PID 1.
+func harden() error {
+	// Nobody reads the channel: a full one means that the signal is dropped.
+	signal.Notify(make(chan os.Signal, 1))
+	// Same-uid processes could otherwise read our descriptors through /proc or
+	// attach to us.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl PR_SET_DUMPABLE", err)
+	}
+	// Where this is not PID 1 (a machine without a pid namespace) orphans still
+	// have to come here.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && os.Getpid() != 1 {
+		return os.NewSyscallError("prctl PR_SET_CHILD_SUBREAPER", err)
+	}
+	return nil
+}
+
+// childSignals delivers at least one value after any child ended.
+func childSignals() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGCHLD)
+	// A child may have ended before the signal was asked for.
+	c <- syscall.SIGCHLD
+	return c
+}
+
+// reapOne takes one ended child, without waiting. The pid is 0 or less when
+// there is none.
+func reapOne() (int, syscall.WaitStatus) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		return pid, status
+	}
+}
