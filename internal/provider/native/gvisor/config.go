@@ -1,0 +1,84 @@
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/flag"
+
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+)
+
+// flags are the runsc flags of a machine, name by name. What is not here keeps
+// upstream's default; nothing can be overridden from the spec.
+func (d *Driver) flags(s machine.Spec) map[string]string {
+	f := map[string]string{
+		"root":               d.root,
+		"platform":           "systrap",
+		"network":            "none",
+		"overlay2":           "none",
+		"directfs":           "true",
+		"file-access":        "exclusive",
+		"host-settings":      "ignore",
+		"host-uds":           "none",
+		"panic-log":          filepath.Join(s.StateDir, "panic.log"),
+		"watchdog-action":    "log",
+		"ref-leak-mode":      "disabled",
+		"cpu-num-from-quota": "true",
+		// Never exclusive for mounts: the host changes files under a machine.
+		"file-access-mounts": "shared",
+	}
+	if s.Twin.WritableRoot {
+		f["file-access"] = "shared"
+	}
+	if s.Twin.NewPrivileges {
+		f["allow-suid"] = "true"
+	}
+	if s.Twin.HostNetwork {
+		f["network"] = "host"
+	}
+	if bindsSocket(s.Binds) {
+		f["host-uds"] = "open" // connect only, and only to what is bound
+	}
+	return f
+}
+
+// bindsSocket reports whether a bind is a host socket or a directory that
+// directly holds one.
+func bindsSocket(binds []machine.Bind) bool {
+	for _, b := range binds {
+		info, err := os.Stat(b.Source)
+		if err != nil {
+			continue // the runtime will say so
+		}
+		if info.Mode()&os.ModeSocket != 0 {
+			return true
+		}
+		if !info.IsDir() || !b.ReadOnly {
+			continue
+		}
+		entries, err := os.ReadDir(b.Source)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if e.Type()&os.ModeSocket != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func newConfig(flags map[string]string) (*config.Config, error) {
+	set := flag.NewFlagSet("runsc", flag.ContinueOnError)
+	config.RegisterFlags(set)
+	for name, value := range flags {
+		if err := set.Set(name, value); err != nil {
+			return nil, fmt.Errorf("runsc flag %s: %w", name, err)
+		}
+	}
+	return config.NewFromFlags(set)
+}

@@ -1,0 +1,191 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+)
+
+// Descriptors that the helper is given beyond its standard three.
+const (
+	createOwnerFD  = 3 // the read end of the owner's pipe, passed on to init
+	createResultFD = 4 // where the helper writes its createResult
+)
+
+// createResult is what the helper found out, as JSON on createResultFD.
+type createResult struct {
+	Sandbox int    `json:"sandbox"` // host pid of the sentry
+	Gofer   int    `json:"gofer"`   // host pid of the gofer
+	Socket  string `json:"socket"`  // path of the control socket
+	Error   string `json:"error,omitempty"`
+}
+
+// createRequest is all that the helper needs, as JSON in its argv: a crash
+// sweep finds the helper by the root and the id that stand there.
+type createRequest struct {
+	Flags  map[string]string `json:"flags"`
+	ID     string            `json:"id"`
+	Bundle string            `json:"bundle"`
+}
+
+// maxResult bounds what is read of a helper.
+const maxResult = 64 << 10
+
+// start runs the helper and takes the machine over. On error the caller sweeps.
+//
+// A helper, because on cgroup v1 runsc moves the whole calling process into the
+// machine's cgroup while it creates it, and because runsc code may exit or
+// panic: neither may happen to the provider.
+func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, error) {
+	if err := os.MkdirAll(d.root, 0o711); err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(d.bundle(s))
+	if err != nil {
+		return nil, err
+	}
+	bundle := filepath.Join(s.StateDir, "bundle")
+	if err := os.MkdirAll(bundle, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
+		return nil, err
+	}
+	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle})
+	if err != nil {
+		return nil, err
+	}
+
+	ownerRead, ownerWrite, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ownerRead.Close()
+	resultRead, resultWrite, err := os.Pipe()
+	if err != nil {
+		ownerWrite.Close()
+		return nil, err
+	}
+	defer resultRead.Close()
+
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{createName, string(request)}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.ExtraFiles = []*os.File{ownerRead, resultWrite}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	var said bytes.Buffer
+	cmd.Stderr = &tail{w: &said, left: maxResult}
+	// What outlives the helper holds no pipe of ours; if something did, its
+	// output must not keep us waiting.
+	cmd.WaitDelay = time.Second
+	err = cmd.Start()
+	resultWrite.Close()
+	if err != nil {
+		ownerWrite.Close()
+		return nil, fmt.Errorf("create sandbox: %w", err)
+	}
+	answer, readErr := io.ReadAll(io.LimitReader(resultRead, maxResult))
+	waitErr := cmd.Wait()
+
+	var result createResult
+	if err := json.Unmarshal(answer, &result); err != nil || result.Error != "" || result.Sandbox <= 0 {
+		ownerWrite.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("create sandbox: helper: %s%s (%v, %v)", result.Error, bytes.TrimSpace(said.Bytes()), waitErr, readErr)
+	}
+	m, err := d.adopt(s, result, ownerWrite)
+	if err != nil {
+		ownerWrite.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// createMain is the helper. It exits with 0 once init runs.
+func createMain() {
+	silence()
+	answer := os.NewFile(createResultFD, "result")
+	result, err := create(os.Args)
+	if err != nil {
+		result.Error = err.Error()
+	}
+	// The parent sees a torn answer as a failure.
+	if err := json.NewEncoder(answer).Encode(result); err != nil || result.Error != "" {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func create(args []string) (createResult, error) {
+	var request createRequest
+	if len(args) != 2 {
+		return createResult{}, fmt.Errorf("expected one argument, got %d", len(args)-1)
+	}
+	if err := json.Unmarshal([]byte(args[1]), &request); err != nil {
+		return createResult{}, err
+	}
+	conf, err := newConfig(request.Flags)
+	if err != nil {
+		return createResult{}, err
+	}
+	spec, err := specutils.ReadSpec(request.Bundle, conf)
+	if err != nil {
+		return createResult{}, err
+	}
+	// runsc gives its own standard files to init. Ours are /dev/null but for
+	// standard error, which is a pipe of the provider.
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return createResult{}, err
+	}
+	os.Stdin, os.Stdout, os.Stderr = null, null, null
+
+	c, err := container.New(conf, container.Args{
+		ID:        request.ID,
+		Spec:      spec,
+		BundleDir: request.Bundle,
+		PassFiles: map[int]*os.File{ownerFD: os.NewFile(createOwnerFD, "owner")},
+	})
+	if err != nil {
+		return createResult{}, fmt.Errorf("create: %w", err)
+	}
+	if err := c.Start(conf); err != nil {
+		err = fmt.Errorf("start: %w", err)
+		_ = c.Destroy() // the provider sweeps again
+		return createResult{}, err
+	}
+	return createResult{
+		Sandbox: c.Sandbox.Getpid(),
+		Gofer:   c.GoferPid.Load(),
+		Socket:  c.Sandbox.GetControlSocketPath(),
+	}, nil
+}
+
+// tail keeps the first left bytes and swallows the rest.
+type tail struct {
+	w    io.Writer
+	left int
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	n := min(len(p), t.left)
+	t.left -= n
+	if _, err := t.w.Write(p[:n]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,137 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sweepBound is how long the sweep after a failed start may take.
+const sweepBound = 10 * time.Second
+
+// Reap removes whatever a machine of this id left on the host: processes,
+// cgroups, and runsc's files. It knows nothing but the id and works from /proc,
+// the cgroup file system and the driver's Root; stateDir belongs to the
+// provider and stays. Idempotent.
+//
+// Errors: *SpecError for an id of another form; ctx's, with what is left.
+// Blocks: until nothing is left or ctx is done.
+func (d *Driver) Reap(ctx context.Context, id, stateDir string) error {
+	if !idForm.MatchString(id) {
+		return &SpecError{"ID", "32 lower-case hex characters", id}
+	}
+	if err := d.killAll(ctx, id); err != nil {
+		return err
+	}
+	if err := removeCgroup(ctx, d.cgroup(id)); err != nil {
+		return err
+	}
+	// Exact names only: runsc's own delete resolves ids by prefix.
+	var left []error
+	for _, name := range []string{
+		id + "_sandbox:" + id + ".state",
+		id + "_sandbox:" + id + ".lock",
+		"runsc-" + id + ".sock",
+	} {
+		if err := os.Remove(filepath.Join(d.root, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			left = append(left, err)
+		}
+	}
+	return errors.Join(left...)
+}
+
+// killAll kills until two looks in a row find nothing: a process that was being
+// started during the first look has its cgroup or its command line by the next.
+func (d *Driver) killAll(ctx context.Context, id string) error {
+	clean := 0
+	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		pids, err := d.pids(id)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			if clean++; clean == 2 {
+				return nil
+			}
+			continue
+		}
+		clean = 0
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("kill %d of machine %s: %w", pid, id, err)
+			}
+			// A child of ours whose watcher is gone would stay a zombie. One
+			// with a watcher is only reaped earlier.
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("machine %s: %d processes left: %w", id, len(pids), context.Cause(ctx))
+		}
+	}
+}
+
+// pids are the live processes of a machine: what is in its cgroup, and what was
+// started with both the driver's Root and the machine's id in its arguments.
+// The second finds the helper before it has joined the cgroup.
+func (d *Driver) pids(id string) ([]int, error) {
+	found, err := cgroupPids(d.cgroup(id))
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || found[pid] {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil {
+			continue // it ended
+		}
+		if d.owns(args, id) {
+			found[pid] = true
+		}
+	}
+	delete(found, os.Getpid())
+	var live []int
+	for pid := range found {
+		if !zombie(pid) {
+			live = append(live, pid)
+		}
+	}
+	return live, nil
+}
+
+// owns reports whether a command line is one of the machine's: it is named as
+// the driver names them, and holds both the Root and the id.
+func (d *Driver) owns(args []byte, id string) bool {
+	return bytes.HasPrefix(args, []byte("runsc-")) &&
+		bytes.Contains(args, []byte(d.root)) &&
+		bytes.Contains(args, []byte(id))
+}
+
+// zombie reports whether pid has ended. A zombie holds nothing, and its parent
+// alone can remove it.
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	// The name in parentheses may itself hold any character.
+	after := text[bytes.LastIndexByte(text, ')')+1:]
+	return len(after) > 1 && (after[1] == 'Z' || after[1] == 'X')
+}

@@ -1,0 +1,94 @@
+package gvisor
+
+import (
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+)
+
+// ownerFD is the descriptor on which init watches for the end of its owner.
+const ownerFD = 3
+
+// bundle writes a machine down as an OCI runtime spec.
+func (d *Driver) bundle(s machine.Spec) *specs.Spec {
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: s.IDBase, Size: machine.IDs}}
+	net := specs.LinuxNamespace{Type: specs.NetworkNamespace}
+	if s.Twin.HostNetwork {
+		net.Path = s.Twin.Netns
+	}
+	out := &specs.Spec{
+		Version:  specs.Version,
+		Hostname: s.Hostname,
+		Root:     &specs.Root{Path: s.Rootfs, Readonly: !s.Twin.WritableRoot},
+		Process: &specs.Process{
+			// Init is uid 0 without capabilities: the workload cannot kill it,
+			// and it can do nothing to the workload but reap.
+			User:            specs.User{UID: 0, GID: 0},
+			Args:            []string{machine.InitPath, "init"},
+			Env:             []string{"PATH=/", "CHECKFU_OWNER_FD=" + strconv.Itoa(ownerFD)},
+			Cwd:             "/",
+			Capabilities:    &specs.LinuxCapabilities{},
+			NoNewPrivileges: true,
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "nodev", "noexec", "mode=1777", "size=64m"}},
+		},
+		Linux: &specs.Linux{
+			UIDMappings: ids,
+			GIDMappings: ids,
+			CgroupsPath: "/" + d.cgroup(s.ID),
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
+				{Type: specs.UserNamespace},
+				net,
+			},
+			Resources: resources(s),
+		},
+	}
+	if !s.Twin.NoLimits {
+		n := uint64(s.Limits.Processes)
+		out.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NPROC", Hard: n, Soft: n}}
+	}
+	for _, b := range s.Binds {
+		access := "rw"
+		if b.ReadOnly {
+			access = "ro"
+		}
+		out.Mounts = append(out.Mounts, specs.Mount{
+			Destination: b.Destination,
+			Type:        "bind",
+			Source:      b.Source,
+			Options:     []string{"bind", access, "nosuid", "nodev"},
+		})
+	}
+	return out
+}
+
+// cpuPeriod is the scheduling period of CPU limits in microseconds.
+const cpuPeriod = 100_000
+
+// resources are the host's limits. The limit that a workload meets first is
+// RLIMIT_NPROC inside the sentry, which refuses a fork; the host's pids limit
+// ends the whole machine, so it is a backstop of two tasks per guest process
+// and what the sentry needs for itself.
+func resources(s machine.Spec) *specs.LinuxResources {
+	if s.Twin.NoLimits {
+		return &specs.LinuxResources{}
+	}
+	memory := s.Limits.MemoryBytes
+	period := uint64(cpuPeriod)
+	quota := max(s.Limits.CPUMillis*cpuPeriod/1000, 1000)
+	return &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &memory},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+		Pids:   &specs.LinuxPids{Limit: pidsLimit(s.Limits)},
+	}
+}
+
+func pidsLimit(l machine.Limits) int64 { return 2*l.Processes + 128 }
