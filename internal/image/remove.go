@@ -1,0 +1,137 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+)
+
+// Remove takes an image out of the store, under all its references, with its
+// unpacked trees and the blobs that no other image needs.
+//
+// Blocks: while another process imports, until ctx is done.
+// Errors: ErrNotFound; ErrInUse if somebody holds a tree of the image or is
+// just unpacking it; nothing is removed then.
+func (s *Store) Remove(ctx context.Context, ref string) error {
+	return within("remove", ref, s.remove(ctx, ref))
+}
+
+func (s *Store) remove(ctx context.Context, ref string) error {
+	unlockImport, err := s.lock(ctx, "import.lock")
+	if err != nil {
+		return err
+	}
+	defer unlockImport()
+	if err := s.withdraw(ctx, ref); err != nil {
+		return err
+	}
+	return s.sweep(ctx)
+}
+
+// withdraw does the removal that others can see; what was a tree is left below
+// tmp for the sweep.
+func (s *Store) withdraw(ctx context.Context, ref string) error {
+	unlock, err := s.lock(ctx, "store.lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	img, err := s.resolve(ctx, ref)
+	if err != nil {
+		return err
+	}
+	h, err := v1.NewHash(img.Digest)
+	if err != nil {
+		return err
+	}
+	roots, err := s.rootsOf(img.Digest)
+	if err != nil {
+		return err
+	}
+	for _, path := range append([]string{s.blobPath(h)}, roots...) {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		got, err := tryLock(f, unix.LOCK_EX)
+		if err != nil {
+			return err
+		}
+		if !got {
+			return &Error{Kind: ErrInUse, Path: path, Reason: "held by a sandbox or being unpacked"}
+		}
+	}
+	// The index goes first: after a crash the image is gone, and what it left
+	// is collected by the next removal.
+	m, err := s.index()
+	if err != nil {
+		return err
+	}
+	kept := m.Manifests[:0]
+	for _, d := range m.Manifests {
+		if d.Digest != h {
+			kept = append(kept, d)
+		}
+	}
+	m.Manifests = kept
+	if err := s.writeIndex(m); err != nil {
+		return err
+	}
+	for _, r := range roots {
+		gone, err := os.MkdirTemp(s.path("tmp"), "gone-")
+		if err != nil {
+			return err
+		}
+		if err := os.Rename(r, filepath.Join(gone, "root")); err != nil {
+			return err
+		}
+	}
+	return s.collect(ctx)
+}
+
+func (s *Store) rootsOf(digest string) ([]string, error) {
+	names, err := os.ReadDir(s.path("roots"))
+	if err != nil {
+		return nil, err
+	}
+	var roots []string
+	for _, n := range names {
+		if strings.HasPrefix(n.Name(), strings.Replace(digest, ":", "-", 1)+"-") {
+			roots = append(roots, s.path("roots", n.Name()))
+		}
+	}
+	return roots, nil
+}
+
+// collect deletes the blobs that no image needs. Both locks are held, so none
+// of them is on its way into the index.
+func (s *Store) collect(ctx context.Context) error {
+	all, err := s.all(ctx)
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, one := range all {
+		needed[strings.TrimPrefix(one.Digest, "sha256:")] = true
+		needed[one.manifest.Config.Digest.Hex] = true
+		for _, l := range one.manifest.Layers {
+			needed[l.Digest.Hex] = true
+		}
+	}
+	blobs, err := os.ReadDir(s.path("blobs", "sha256"))
+	if err != nil {
+		return err
+	}
+	for _, b := range blobs {
+		if !needed[b.Name()] {
+			err = errors.Join(err, os.Remove(s.path("blobs", "sha256", b.Name())))
+		}
+	}
+	return err
+}
