@@ -3,8 +3,10 @@ package canonical
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // access is a closed set as other packages declare them.
@@ -89,22 +91,35 @@ func TestUnsupportedTypes(t *testing.T) {
 	type Inner struct {
 		A string `json:"a"`
 	}
-	type many struct {
-		A [65]int `json:"a"`
+	var fields []reflect.StructField
+	for i := range maxFields + 1 {
+		n := strconv.Itoa(i)
+		fields = append(fields, reflect.StructField{
+			Name: "F" + n, Type: reflect.TypeFor[string](), Tag: reflect.StructTag(`json:"f` + n + `"`),
+		})
+	}
+	if _, err := Encode(reflect.Zero(reflect.StructOf(fields[:maxFields])).Interface()); err != nil {
+		t.Errorf("%d fields: %v", maxFields, err)
 	}
 	// Made at run time because vet refuses it in source.
 	twice := reflect.StructOf([]reflect.StructField{
 		{Name: "F", Type: reflect.TypeFor[string](), Tag: `json:"f"`},
 		{Name: "G", Type: reflect.TypeFor[string](), Tag: `json:"f"`},
 	})
+	hidden := reflect.StructOf([]reflect.StructField{
+		{Name: "f", PkgPath: "example", Type: reflect.TypeFor[string](), Tag: `json:"f"`},
+	})
 	for name, v := range map[string]any{
+		"unexported, tagged": reflect.New(hidden).Interface(),
+		"time":               new(time.Time),
 		"float": new(struct {
 			F float64 `json:"f"`
 		}),
 		"interface": new(struct {
 			F any `json:"f"`
 		}),
-		"array": new(many),
+		"array":     new([2]int),
+		"65 fields": reflect.New(reflect.StructOf(fields)).Interface(),
 		"byte slice": new(struct {
 			F []byte `json:"f"`
 		}),

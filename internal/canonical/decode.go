@@ -18,8 +18,9 @@ import (
 //
 // An empty array becomes an empty slice that is not nil. To learn whether an
 // optional scalar was spelt out, make it a pointer with omitzero.
-// Bounds: memory is at most a constant of the type times len(data); the caller
-// bounds data.
+// Bounds: time is linear in len(data), which the caller bounds. Memory is at
+// most a few times len(data), plus about one Go value per array element or map
+// entry: where all fields of a struct are optional, {} costs its whole size.
 // Ownership: nothing in v refers to data afterwards. What v held is replaced
 // as a whole on success and untouched on error.
 // Errors: *Error; of several faults, the first in input order, but encoding
@@ -69,9 +70,6 @@ func (d *decoder) value(v reflect.Value, s *shape, depth int) *Error {
 	c := d.next()
 	switch s.class {
 	case classPointer:
-		if c == 'n' {
-			return d.mismatch(s)
-		}
 		pointed := reflect.New(s.elem.typ)
 		if err := d.value(pointed.Elem(), s.elem, depth); err != nil {
 			return err

@@ -87,6 +87,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"lone in a key", swap(`"environment":{}`, `"environment":{"\ud800":""}`), ReasonLoneSurrogate, "environment"},
 		{"raw control", swap(`"t"`, "\"a\nb\""), ReasonControlCharacter, "_tag"},
 		{"raw NUL", swap(`"t"`, "\"\x00\""), ReasonControlCharacter, "_tag"},
+		{"raw U+001F", swap(`"t"`, "\"\x1f\""), ReasonControlCharacter, "_tag"},
+		{"comma before bracket of lists", swap(`{"_tag"`, `{"argv":["",],"_tag"`), ReasonSyntax, "argv[1]"},
 		{"bad escape", swap(`"t"`, `"\x41"`), ReasonSyntax, "_tag"},
 		{"quote escape", swap(`"t"`, `"\'"`), ReasonSyntax, "_tag"},
 		{"upper-case u", swap(`"t"`, `"\U0041"`), ReasonSyntax, "_tag"},
@@ -107,6 +109,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"empty key", swap(`{"_tag"`, `{"":"","_tag"`), ReasonUnknownKey, `[""]`},
 		{"padded key", swap(`"_tag"`, `"_tag "`), ReasonUnknownKey, `["_tag "]`},
 		{"hostile key", swap(`"_tag"`, `"`+"\u202e"+long+`"`), ReasonUnknownKey, `["\u202e` + long[:61] + `"...]`},
+		{"hostile key cut inside a character", swap(`"_tag"`, `"`+long[:62]+"\u20ac"+`"`), ReasonUnknownKey, `["` + long[:62] + `"...]`},
 		{"unknown key in a list", mounts(`{"mount":"/b"}`), ReasonUnknownKey, "mounts[1].mount"},
 		{"missing", swap(`"lease_epoch":9,`, ``), ReasonMissingKey, "lease_epoch"},
 		{"missing all", `{}`, ReasonMissingKey, "_tag"},
@@ -166,6 +169,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"wrong-case word", swap(`{"_tag"`, `{"durable":True,"_tag"`), ReasonSyntax, "durable"},
 		{"long word", swap(`{"_tag"`, `{"durable":falsey,"_tag"`), ReasonSyntax, ""},
 
+		{"bare key in a map", swap(`"environment":{}`, `"environment":{A:""}`), ReasonSyntax, "environment"},
+		{"no colon in a map", swap(`"environment":{}`, `"environment":{"A" ""}`), ReasonSyntax, "environment.A"},
+		{"no comma in a map", swap(`"environment":{}`, `"environment":{"A":"" "B":""}`), ReasonSyntax, "environment"},
+		{"comma before brace in a map", swap(`"environment":{}`, `"environment":{"A":"",}`), ReasonSyntax, "environment"},
 		{"comma before brace", swap(`[]}`, `[],}`), ReasonSyntax, ""},
 		{"comma before bracket", mounts(``), ReasonSyntax, "mounts[1]"},
 		{"comma first", swap(`[]`, `[,]`), ReasonSyntax, "mounts[0]"},
@@ -283,6 +290,29 @@ func TestDecodeKeepsNothing(t *testing.T) {
 	}
 	clear(data)
 	if diff := cmp.Diff(map[string]string{"k": "value", "e": "Abc"}, v); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestDecodeLeavesNoTrace sees that an optional field of one entry is absent from
+// the next.
+func TestDecodeLeavesNoTrace(t *testing.T) {
+	one := `{"cpu_millis":1,"max_processes":1,"tiny":7,"count":7}`
+	two := `{"cpu_millis":2,"max_processes":2}`
+	wantOne, wantTwo := limits{1, 1, 7, 7}, limits{2, 2, 0, 0}
+
+	var m map[string]limits
+	if err := Decode([]byte(`{"a":`+one+`,"b":`+two+`}`), &m); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]limits{"a": wantOne, "b": wantTwo}, m); diff != "" {
+		t.Error(diff)
+	}
+	var l []limits
+	if err := Decode([]byte(`[`+one+`,`+two+`,`+one+`,`+two+`]`), &l); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]limits{wantOne, wantTwo, wantOne, wantTwo}, l); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -94,10 +94,7 @@ func (d *decoder) more(count int, closing byte) (done bool, err *Error) {
 	if c != ',' {
 		return false, d.unexpected("',' or '" + string(closing) + "'")
 	}
-	d.at++
-	if d.next() == int(closing) {
-		return false, d.unexpected("a value after ','")
-	}
+	d.at++ // a closing bracket after it is refused as the member that it is not
 	return false, nil
 }
 
