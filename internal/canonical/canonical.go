@@ -18,7 +18,7 @@
 // Bounds: integers lie within ±MaxInteger; nesting is at most MaxDepth.
 // Errors: always *Error. Concurrency: all functions may be called by many
 // goroutines at once; nothing that they are given is kept.
-// Source: contract "The operations"; RFC 8785; RFC 8259.
+// Source: contract "Bounds" (timestamps); RFC 8785; RFC 8259.
 package canonical
 
 // MaxInteger is the largest magnitude of an integer: 2^53-1, the largest that

@@ -25,7 +25,7 @@ import (
 // as a whole on success and untouched on error.
 // Errors: *Error; of several faults, the first in input order, but encoding
 // faults come before all others.
-// Source: contract "The operations"; RFC 8259.
+// Source: RFC 8259, narrowed.
 func Decode(data []byte, v any) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {

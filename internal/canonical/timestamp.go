@@ -11,7 +11,7 @@ const timestampWords = "YYYY-MM-DDTHH:MM:SS.mmmZ, years 1970..9999"
 // Timestamp gives the canonical form of t: UTC, exactly three fraction digits,
 // what is finer than a millisecond cut off (so never later than t).
 // Errors: *Error with ReasonOutOfRange when the year in UTC is not 1970 to 9999.
-// Source: contract "The operations".
+// Source: contract "Bounds".
 func Timestamp(t time.Time) (string, error) {
 	t = t.UTC()
 	if !yearInRange(t) {
@@ -25,7 +25,7 @@ func Timestamp(t time.Time) (string, error) {
 // standard parser takes: 30 February, 24:00, a leap second, a comma fraction, an
 // offset, a lower-case z, digits that are not ASCII. The result is in UTC.
 // Errors: *Error with ReasonTimestamp or ReasonOutOfRange.
-// Source: contract "The operations".
+// Source: contract "Bounds".
 func ParseTimestamp(s string) (time.Time, error) {
 	if len(s) != len(timestampForm) {
 		return time.Time{}, refuse(ReasonTimestamp, timestampWords, excerpt(s))
