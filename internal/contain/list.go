@@ -37,9 +37,11 @@ type Entry struct {
 
 // ListOptions bound and shape a List.
 type ListOptions struct {
-	// MaximumEntries is the most leaves; directories have the same bound of
-	// their own. It must be above 0.
+	// MaximumEntries is the most entries of the answer. 0 admits an empty tree.
 	MaximumEntries int
+	// MaximumDirectories is the most directories that are walked, below the
+	// one asked for; 0 is 100,000, or MaximumEntries if that is more.
+	MaximumDirectories int
 	// Digests asks for the SHA-256 of every regular file.
 	Digests bool
 	// MaximumBytes is the most bytes that Digests reads, in all; 0 is no
@@ -82,6 +84,12 @@ func (r *Root) List(ctx context.Context, unsafePath string, options ListOptions)
 		return nil, failure(op, rel, err)
 	}
 	unix.Close(fd)
+	if options.MaximumDirectories <= 0 {
+		options.MaximumDirectories = max(options.MaximumEntries, 100_000)
+	}
+	if options.Workers <= 0 {
+		options.Workers = 2
+	}
 
 	entries, err := r.walk(ctx, rel, options)
 	if errors.Is(err, ErrChanged) {

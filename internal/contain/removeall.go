@@ -37,7 +37,7 @@ func (r *Root) RemoveAll(ctx context.Context, unsafePath string) error {
 		return err
 	}
 	defer r.leave()
-	m := remover{root: r, ctx: ctx, top: -1, buffer: make([]byte, 32<<10)}
+	m := remover{root: r, ctx: ctx, top: -1, outside: -1}
 	if rel == "." {
 		fd, err := openat2(r.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
@@ -52,6 +52,7 @@ func (r *Root) RemoveAll(ctx context.Context, unsafePath string) error {
 	switch err {
 	case nil:
 		defer unix.Close(dir)
+		m.outside = dir
 		return m.remove(dir, dirent{name: []byte(name)}, rel, 0)
 	case unix.ENOENT, unix.ENOTDIR:
 		return nil
@@ -62,11 +63,21 @@ func (r *Root) RemoveAll(ctx context.Context, unsafePath string) error {
 
 // remover is one RemoveAll.
 type remover struct {
-	root   *Root
-	ctx    context.Context
-	top    int // the directory that deep ones are moved to, or -1
-	moved  int
-	buffer []byte
+	root    *Root
+	ctx     context.Context
+	outside int // the parent of the tree, which is not to be changed itself, or -1
+	top     int // the directory that deep ones are moved to, or -1
+	moved   int
+	buffers [][]byte // one a level
+}
+
+// buffer returns the level's own: a directory is emptied while it is read, so
+// that a guest cannot fill the memory with names.
+func (m *remover) buffer(level int) []byte {
+	for len(m.buffers) <= level {
+		m.buffers = append(m.buffers, make([]byte, 16<<10))
+	}
+	return m.buffers[level]
 }
 
 func (m *remover) failure(path string, err error) error {
@@ -77,46 +88,61 @@ func (m *remover) failure(path string, err error) error {
 	return e
 }
 
-// remove removes one name of an open directory.
+// remove removes one name of an open directory. A guest may turn it from a
+// directory into a link and back meanwhile: then it is looked at afresh.
 func (m *remover) remove(dir int, entry dirent, path string, level int) error {
-	name := string(entry.name)
-	if entry.kind != unix.DT_DIR {
-		err := m.insist(dir, name, func() error { return unix.Unlinkat(dir, name, 0) })
-		if err != unix.EISDIR {
+	name, directory := string(entry.name), entry.kind == unix.DT_DIR
+	var err error
+	for range passes {
+		if directory {
+			err = m.removeDirectory(dir, name, path, level)
+		} else {
+			err = m.insist(dir, name, func() error { return unix.Unlinkat(dir, name, 0) })
+		}
+		switch err {
+		case unix.EISDIR:
+			directory = true
+		case unix.ENOTDIR, unix.ELOOP:
+			directory = false
+		default:
 			return m.done(path, err)
 		}
 	}
+	return m.failure(path, unix.EAGAIN)
+}
+
+// removeDirectory removes a directory and all beneath it.
+func (m *remover) removeDirectory(dir int, name, path string, level int) error {
 	if level >= levels {
-		return m.done(path, m.insist(dir, name, func() error { return m.lift(dir, name) }))
+		return m.insist(dir, name, func() error { return m.lift(dir, name) })
 	}
 	fd, err := m.openDirectory(dir, name)
-	if err == unix.ENOTDIR || err == unix.ELOOP { // it was replaced by a file or link
-		return m.done(path, unix.Unlinkat(dir, name, 0))
-	}
 	if err != nil {
-		return m.done(path, err)
+		return err
 	}
 	defer unix.Close(fd)
-	if level == 0 && m.top < 0 {
+	if level == 0 {
 		m.top = fd
 	}
-	for pass := 0; ; pass++ {
+	for pass := 0; pass <= passes+m.moved; pass++ {
 		if err := m.drain(fd, path, level); err != nil {
 			return err
 		}
 		err := m.insist(dir, name, func() error { return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) })
 		if err != unix.ENOTEMPTY {
-			return m.done(path, err)
-		}
-		if pass > passes+m.moved {
-			return m.failure(path, unix.EAGAIN)
+			return err
 		}
 	}
+	return unix.EAGAIN
 }
 
+// done makes the error of one name, once.
 func (m *remover) done(path string, err error) error {
 	if err == nil || err == unix.ENOENT {
 		return nil
+	}
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e
 	}
 	return m.failure(path, err)
 }
@@ -128,7 +154,7 @@ func (m *remover) empty(fd int, path string, level int) error {
 			return err
 		}
 		errSome := errors.New("not empty")
-		err := eachDirent(fd, m.buffer, func(dirent) error { return errSome })
+		err := eachDirent(fd, m.buffer(level), func(dirent) error { return errSome })
 		if err != errSome {
 			return m.done(path, err)
 		}
@@ -141,24 +167,17 @@ func (m *remover) empty(fd int, path string, level int) error {
 // drain goes once through a directory and removes what it finds. It returns
 // the first error but tries all.
 func (m *remover) drain(fd int, path string, level int) (first error) {
-	// Deeper levels use the buffer too, so the names are copied out of it.
-	var names []byte
-	var entries []dirent
-	err := eachDirent(fd, m.buffer, func(d dirent) error {
-		names = append(names, d.name...)
-		entries = append(entries, dirent{name: names[len(names)-len(d.name):], kind: d.kind})
-		return m.ctx.Err()
-	})
-	if err != nil {
-		return m.failure(path, err)
-	}
-	for _, entry := range entries {
+	err := eachDirent(fd, m.buffer(level), func(entry dirent) error {
 		if err := m.ctx.Err(); err != nil {
-			return m.failure(path, err)
+			return err
 		}
 		if err := m.remove(fd, entry, join(path, string(entry.name)), level+1); err != nil && first == nil {
 			first = err
 		}
+		return nil
+	})
+	if first == nil && err != nil {
+		first = m.done(path, err)
 	}
 	return first
 }
@@ -188,9 +207,14 @@ func (m *remover) openDirectory(dir int, name string) (int, error) {
 	return fd, err
 }
 
-// permit lets the owner into a directory. The mode is set on the descriptor
-// that was resolved: chmod by name would follow a link put there meanwhile.
+// permit lets the owner into an open directory, and into the one of that name
+// in it: without the first nothing in it can be named, without the second it
+// cannot be read or moved. The mode is set on the descriptor that was
+// resolved: chmod by name would follow a link put there meanwhile.
 func (m *remover) permit(dir int, name string) {
+	if dir != m.outside {
+		_ = unix.Fchmod(dir, 0o700)
+	}
 	held, err := openat2(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return
@@ -201,25 +225,27 @@ func (m *remover) permit(dir int, name string) {
 
 // insist does something to a name, and where that is denied, takes away what
 // may deny it and does it again: the mode of the directory and of the thing
-// (moving a directory writes to it), and the immutable and append-only flags
-// of both.
+// (moving a directory writes to it), or the immutable and append-only flags of
+// both.
 func (m *remover) insist(dir int, name string, do func() error) error {
 	err := do()
-	if err != unix.EACCES && err != unix.EPERM {
+	switch err {
+	case unix.EACCES:
+		m.permit(dir, name)
+	case unix.EPERM:
+		if dir != m.outside {
+			thaw(dir)
+		}
+		fd, err := m.openDirectory(dir, name)
+		if err != nil {
+			fd, _, err = m.root.openRegular(openat2(dir, name, unix.O_PATH|unix.O_NOFOLLOW))
+		}
+		if err == nil {
+			thaw(fd)
+			unix.Close(fd)
+		}
+	default:
 		return err
-	}
-	if m.top >= 0 { // else dir is the parent of the tree, which is not ours to change
-		_ = unix.Fchmod(dir, 0o700)
-		thaw(dir)
-	}
-	m.permit(dir, name)
-	if fd, err := openat2(dir, name, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
-		thaw(fd)
-		_ = unix.Fchmod(fd, 0o700)
-		unix.Close(fd)
-	} else if fd, _, err := m.root.openRegular(openat2(dir, name, unix.O_PATH|unix.O_NOFOLLOW)); err == nil {
-		thaw(fd)
-		unix.Close(fd)
 	}
 	return do()
 }
@@ -228,9 +254,10 @@ func (m *remover) insist(dir int, name string, do func() error) error {
 // asked only of directories and regular files: that of a device is its
 // driver's.
 func thaw(fd int) {
-	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
-	const frozen = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND // the same bits as FS_IMMUTABLE_FL and FS_APPEND_FL
+	// FS_IMMUTABLE_FL and FS_APPEND_FL have the bits of these two.
+	const frozen = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
 	if err == nil && flags&frozen != 0 {
-		_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags&^frozen)
+		_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags&^frozen))
 	}
 }

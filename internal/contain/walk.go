@@ -70,12 +70,8 @@ func (h *handle) release() {
 func (r *Root) walk(ctx context.Context, rel string, options ListOptions) ([]Entry, error) {
 	w := &walk{root: r, ctx: ctx, options: options, queue: []work{{path: rel}}}
 	w.wake.L = &w.mu
-	workers := options.Workers
-	if workers <= 0 {
-		workers = 2
-	}
 	var group sync.WaitGroup
-	for range workers {
+	for range options.Workers {
 		group.Go(w.run)
 	}
 	group.Wait()
@@ -216,7 +212,7 @@ func (k *worker) do(next work) error {
 // pushDirectory counts a directory before it queues it: ten million of them in
 // one place must not fill the memory.
 func (k *worker) pushDirectory(path string) error {
-	if err := k.count(&k.directories, 1, int64(k.options.MaximumEntries), path, ErrTooMany); err != nil {
+	if err := k.count(&k.directories, 1, int64(k.options.MaximumDirectories), path, ErrTooMany); err != nil {
 		return err
 	}
 	k.push(work{path: path})
