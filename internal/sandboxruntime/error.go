@@ -1,0 +1,204 @@
+package sandboxruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Kind is one of the three errors that only the Runner authors.
+// Source: contract "Errors".
+type Kind string
+
+// The three kinds.
+const (
+	AdapterUnavailable Kind = "SandboxAdapterUnavailable" // selection found no adapter
+	AdapterAmbiguous   Kind = "SandboxAdapterAmbiguous"   // selection found several
+	ProtocolInvalid    Kind = "SandboxProtocolInvalid"    // a result failed decoding or a cross-check
+)
+
+// Operations that name a check and not a member.
+// Source: contract "Identity is cross-checked, not trusted"; "Optional
+// capabilities: absent versus wrong".
+const (
+	OpSelect              sandbox.Operation = "select"
+	OpInstanceIdentity    sandbox.Operation = "instance_identity"
+	OpSnapshotIdentity    sandbox.Operation = "snapshot_identity"
+	OpOpenProcessIdentity sandbox.Operation = "open_process_identity"
+)
+
+// Literals of refusals that the runtime itself authors.
+const (
+	ReasonInvalidRequest   = "invalid_request"   // OperationFailed: the caller's own request is malformed; Err is the *sandbox.Invalid
+	ReasonAncestorConflict = "ancestor_conflict" // OperationFailed: one target of an active write is a parent of another
+	ActualBusy             = "busy"              // LifecycleConflict: another call on the instance is in flight
+	ActualExpired          = "expired"           // LifecycleConflict: the deadline has passed
+)
+
+// rollbackOf names the compensation of op in an error.
+// Source: contract "Allocation handoff".
+func rollbackOf(op sandbox.Operation) sandbox.Operation { return op + "_rollback" }
+
+// Error is a failure that the Runner found. Operation keeps the contract's
+// public form; Field, Expected and Got say to the person who has to fix it
+// which check failed and how. Check is the number of the failed check among
+// the 21 of instance_identity or the 16 of open_process_identity, else 0.
+// Source: contract "Errors"; "Identity is cross-checked, not trusted".
+type Error struct {
+	Kind      Kind
+	Operation sandbox.Operation
+	Check     int
+	Field     string
+	Expected  string
+	Got       string
+	Err       error // AdapterUnavailable: why adapters could not be asked
+}
+
+// Error is one line.
+func (e *Error) Error() string {
+	s := string(e.Operation) + ": " + string(e.Kind)
+	if e.Field != "" {
+		s += ": " + e.Field + ": expected " + strconv.Quote(e.Expected) + ", got " + strconv.Quote(e.Got)
+	}
+	if e.Check != 0 {
+		s += " (check " + strconv.Itoa(e.Check) + ")"
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is compares only the fields that target sets.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && (t.Kind == "" || t.Kind == e.Kind) && (t.Operation == "" || t.Operation == e.Operation) &&
+		(t.Check == 0 || t.Check == e.Check) && (t.Field == "" || t.Field == e.Field) &&
+		(t.Expected == "" || t.Expected == e.Expected) && (t.Got == "" || t.Got == e.Got)
+}
+
+// Defect says that a provider broke the contract in a way that is no failure
+// of the closed vocabulary: another error type, an error that cannot belong to
+// the operation, a panic. It is loud and never mapped to a kind; so it does
+// not unwrap, and Cause can match nothing.
+// Source: contract "Errors" ("anything else is a defect, not a failure").
+type Defect struct {
+	Operation sandbox.Operation
+	Cause     error
+}
+
+// Error is one line.
+func (d *Defect) Error() string {
+	return string(d.Operation) + ": provider defect: " + text(d.Cause)
+}
+
+// opaque keeps a provider's local cause for the log and hides its chain, so
+// that no provider can smuggle a Runner's error kind past errors.As.
+type opaque struct{ cause error }
+
+func (o opaque) Error() string { return text(o.cause) }
+
+// text survives a provider's error whose own Error method panics.
+func text(err error) (s string) {
+	defer func() {
+		if p := recover(); p != nil {
+			s = "an error that panics when it is printed"
+		}
+	}()
+	return err.Error()
+}
+
+func protocolInvalid(op sandbox.Operation, field, expected, got string) *Error {
+	return &Error{Kind: ProtocolInvalid, Operation: op, Field: field, Expected: expected, Got: excerpt(got)}
+}
+
+// rejected turns the first broken rule of a result into a protocol failure.
+func rejected(op sandbox.Operation, err error) error {
+	if inv, ok := errors.AsType[*sandbox.Invalid](err); ok {
+		return protocolInvalid(op, inv.Field, inv.Expected, inv.Got)
+	}
+	return err
+}
+
+// refused turns a broken rule of the caller's own request into a failure.
+func refused(op sandbox.Operation, err error) error {
+	return sandbox.Failed(op, ReasonInvalidRequest, err)
+}
+
+func excerpt(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+// authored decides what a provider's error is: one of the closed set that fits
+// the operation, the interruption that ctx asked for, or a defect.
+func authored(ctx context.Context, op sandbox.Operation, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := err.(*sandbox.Error); ok && e != nil {
+		if why := misfit(op, e); why != "" {
+			return &Defect{op, fmt.Errorf("%s: %w", why, err)}
+		}
+		if e.Err != nil {
+			own := *e
+			own.Err = opaque{e.Err}
+			return &own
+		}
+		return e
+	}
+	if own, ok := err.(*Defect); ok && own != nil && own.Operation == op {
+		return own // made by the guard around the call
+	}
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return ctx.Err()
+	}
+	return &Defect{op, err}
+}
+
+// misfit says why e cannot be an answer of op.
+func misfit(op sandbox.Operation, e *sandbox.Error) string {
+	for _, s := range []string{e.Expected, e.Actual, e.Reason, e.Path, e.ID} {
+		if len(s) > sandbox.MaxPathBytes {
+			return "a field of over 4096 bytes"
+		}
+	}
+	if e.Operation != op && rollbackOf(e.Operation) != op {
+		return "the error of another operation"
+	}
+	ok := false
+	switch e.Kind {
+	case sandbox.CapabilityUnavailable:
+		ok = e.Requirement.Valid()
+	case sandbox.LifecycleConflict:
+		ok = e.Actual != ""
+	case sandbox.OperationFailed:
+		ok = e.Reason != ""
+	case sandbox.FileTooLarge:
+		ok = slices.Contains([]sandbox.Operation{sandbox.OpWriteFile, sandbox.OpReadFile, sandbox.OpReadFiles, sandbox.OpListDir,
+			sandbox.OpListProjectDir, sandbox.OpBeginActiveWrite}, op)
+	case sandbox.OutputLimitExceeded:
+		ok = op == sandbox.OpExecute
+	case sandbox.InstanceNotFound:
+		// Teardown of what is gone is a success, and the rest name no instance.
+		ok = !slices.Contains([]sandbox.Operation{sandbox.OpCapabilities, sandbox.OpProvision, sandbox.OpResume, sandbox.OpCloneSnapshot,
+			sandbox.OpDestroy, sandbox.OpDestroySnapshot, sandbox.OpCleanup}, op)
+	case sandbox.SnapshotForbidden:
+		ok = op == sandbox.OpSnapshot || op == sandbox.OpCloneSnapshot || op == sandbox.OpRelease
+	case sandbox.SnapshotNotFound:
+		ok = op == sandbox.OpCloneSnapshot || op == sandbox.OpResume
+	}
+	if !ok {
+		return "a kind or a field that does not belong to the operation"
+	}
+	return ""
+}

@@ -1,0 +1,94 @@
+package sandboxruntime
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Runtime drives one selected provider. See the package comment for what its
+// methods have in common.
+// Source: contract, the whole document.
+type Runtime struct {
+	provider sandbox.Provider
+	optional sandbox.Optional // as read once, at selection
+	clock    Clock
+	told     func(error)
+
+	advertised   sandbox.Capabilities // as the provider said it
+	capabilities sandbox.Capabilities // as admitted
+	narrowings   []Narrowing
+
+	mu        sync.RWMutex // guards instances
+	instances map[sandbox.InstanceID]*instance
+}
+
+// Narrowing records that a claim was not admitted as it was made.
+type Narrowing struct {
+	Axis     sandbox.Axis
+	Claimed  sandbox.Authority
+	Admitted sandbox.Authority
+}
+
+func newRuntime(clock Clock, told func(error), c claim) *Runtime {
+	r := &Runtime{
+		provider: c.adapter.Provider, optional: c.optional, clock: clock, told: told,
+		advertised: c.envelope.WithDefaults(), instances: map[sandbox.InstanceID]*instance{},
+	}
+	r.capabilities = r.advertised
+	if c.adapter.Remote {
+		r.capabilities.Enforcement, r.narrowings = narrow(r.advertised.Enforcement)
+	}
+	return r
+}
+
+// narrow caps what came over a wire: whoever is not the Runner cannot say that
+// the Runner's own code set a control.
+// Source: concept "The enforcement statement"; grading "The enforcement
+// ceiling gap".
+func narrow(e sandbox.Enforcement) (sandbox.Enforcement, []Narrowing) {
+	var narrowed []Narrowing
+	for _, axis := range sandbox.Axes() {
+		if claimed := e.On(axis); claimed == sandbox.RunnerEnforced {
+			e = e.With(axis, sandbox.ProviderAttested)
+			narrowed = append(narrowed, Narrowing{axis, claimed, sandbox.ProviderAttested})
+		}
+	}
+	return e, narrowed
+}
+
+// Capabilities returns the envelope as it was admitted: decoded once, defaults
+// filled in, claims narrowed. The caller must not change its slices.
+func (r *Runtime) Capabilities() sandbox.Capabilities { return r.capabilities }
+
+// Narrowings returns what Capabilities holds less of than the provider
+// claimed, in the order of the axes. Each belongs in the Run's record.
+func (r *Runtime) Narrowings() []Narrowing { return slices.Clone(r.narrowings) }
+
+// report tells the owner of the Runner what no caller is left to hear.
+func (r *Runtime) report(err error) {
+	if err != nil && err != errNoCompensation && r.told != nil {
+		r.told(err)
+	}
+}
+
+// clone keeps a provider from changing its envelope after it was admitted.
+func clone(c sandbox.Capabilities) sandbox.Capabilities {
+	c.Tiers = slices.Clone(c.Tiers)
+	c.Platforms = slices.Clone(c.Platforms)
+	c.FixedBaseImages = slices.Clone(c.FixedBaseImages)
+	c.PackageManagers = slices.Clone(c.PackageManagers)
+	c.NetworkModes = slices.Clone(c.NetworkModes)
+	c.RetentionModes = slices.Clone(c.RetentionModes)
+	return c
+}
+
+// cloneRequest keeps what the runtime compares with out of the provider's
+// reach, which is handed slices of its own.
+func cloneRequest(r sandbox.ProvisionRequest) sandbox.ProvisionRequest {
+	r.Mounts = slices.Clone(r.Mounts)
+	r.Profile.Packages = slices.Clone(r.Profile.Packages)
+	r.Profile.NetworkPolicy.Destinations = slices.Clone(r.Profile.NetworkPolicy.Destinations)
+	return r
+}
