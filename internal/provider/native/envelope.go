@@ -1,0 +1,59 @@
+package native
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Name is the provider coordinate; which driver isolates is part of the
+// provider revision, so that selecting one never yields the other.
+const Name = "native"
+
+// MaterializationRevision names how a profile becomes a root: the image's
+// layers unpacked at IDBase under a skeleton of mount points.
+const MaterializationRevision = "native-overlay/1"
+
+// Revision is the provider revision of one driver ("runsc" or "runc").
+func Revision(driver string) string { return "native-" + driver + "/1" }
+
+// Envelope is the honest statement of the native provider over one driver.
+//
+// Every axis is runner_enforced: this code, compiled into the Runner, sets the
+// control and activation reads it back from outside the guest, or fails. On
+// runc the kernel is shared with the host, which the tier says (container) and
+// the revision names.
+// Source: concept "The enforcement statement"; "The capability envelope".
+func Envelope(driver, architecture string) sandbox.Capabilities {
+	return sandbox.Capabilities{
+		Provider: Name, ProviderRevision: Revision(driver), MaterializationRevision: MaterializationRevision,
+		Placement:           sandbox.PlacementLocal,
+		Tiers:               []sandbox.Tier{sandbox.TierContainer},
+		Platforms:           []sandbox.Platform{{OS: "linux", Architecture: architecture}},
+		ImageMode:           sandbox.ImageProfile,
+		FixedBaseImages:     []string{},
+		PackageManagers:     []sandbox.PackageManager{},
+		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone},
+		RetentionModes:      []sandbox.RetentionMode{sandbox.RetentionEphemeralZDR},
+		Snapshots:           false,
+		SnapshotCustody:     sandbox.CustodyRunner,
+		Enforcement:         sandbox.EnforcedBy(sandbox.RunnerEnforced),
+		EgressCertification: sandbox.EgressUnsupported,
+		ListDir:             true,
+		SymlinkStaging:      true,
+		MinimumResources:    sandbox.Resources{CPUMillis: 50, MemoryBytes: 32 << 20, DiskBytes: 4 << 20, MaxProcesses: 8, MaxDurationSeconds: 1},
+		MaximumResources:    sandbox.Resources{CPUMillis: 1024000, MemoryBytes: 1 << 42, DiskBytes: 1 << 42, MaxProcesses: 32768, MaxDurationSeconds: 30 * 86400},
+		MaxMounts:           sandbox.MaxMounts,
+	}
+}
+
+// profileDigest is the derived image's identity.
+func profileDigest(p sandbox.Profile) sandbox.Digest {
+	return sandbox.Digest("sha256:" + sha256Hex(p.ImageIdentity()))
+}
+
+func sha256Hex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,295 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// instance is one allocation of this process.
+type instance struct {
+	p       *Provider
+	id      sandbox.InstanceID
+	request sandbox.ProvisionRequest
+	digest  sandbox.Digest
+	trees   []tree
+
+	at    place
+	lock  *os.File    // held until nothing of the instance is left
+	image *image.Root // released last: the store may not remove it before
+
+	mu      sync.Mutex
+	state   sandbox.State
+	moving  *activation // under way
+	ending  bool        // no new work; set once
+	expiry  *time.Timer
+	roots   map[string]*contain.Root
+	machine machine.Machine
+	live    *process
+
+	removing sync.Mutex // one removal at a time; all settle the same way
+}
+
+func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest, root *image.Root) *instance {
+	return &instance{
+		p: p, id: id, request: r, digest: profileDigest(r.Profile), image: root,
+		trees: trees(r.Mounts), state: sandbox.StateProvisioning, roots: map[string]*contain.Root{},
+	}
+}
+
+// allocate makes everything of the instance but its processes. What it leaves
+// on an error, remove removes.
+func (in *instance) allocate(ctx context.Context) error {
+	p, r := in.p, in.request
+	var err error
+	in.at, in.lock, err = p.begin(record{
+		Schema: recordSchema, InstanceID: string(in.id), Driver: p.opt.Driver.Name(), OwnerPID: int64(os.Getpid()),
+		SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage,
+		CreatedAt: sandbox.At(p.opt.Now()), ExpiresAt: r.ExpiresAt,
+	})
+	if err != nil {
+		return err
+	}
+	p.opt.Step("record")
+	if err := os.Mkdir(in.at.machine(), 0o700); err != nil {
+		return err
+	}
+	disk := r.Profile.ResourceLimits.DiskBytes
+	if p.twinHome.noDiskLimit {
+		disk = 0
+	}
+	if err := mountHome(in.at, disk, in.trees); err != nil {
+		return err
+	}
+	p.opt.Step("home")
+	if err := mountRoot(in.at, in.image.Path, in.trees, p.twin.WritableRoot); err != nil {
+		return err
+	}
+	p.opt.Step("root")
+	for _, t := range in.trees {
+		root, err := contain.Open(filepath.Join(in.at.home(), t.home), workloadOwned())
+		if err != nil {
+			return err
+		}
+		in.roots[t.guest] = root
+	}
+	return ctx.Err()
+}
+
+// expireAt ends the instance at its own deadline, whatever its owner does. A
+// deadline already past was refused before this is called.
+func (in *instance) expireAt(deadline time.Time) {
+	in.expiry = time.AfterFunc(deadline.Sub(in.p.opt.Now()), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), teardownBound)
+		defer cancel()
+		in.p.Destroy(ctx, in.id) // what is left of a failure is the sweep's
+	})
+}
+
+// describe is the honest answer about this instance.
+func (in *instance) describe() sandbox.Instance {
+	return sandbox.InstanceOf(in.request, in.id, in.currentState(), in.digest)
+}
+
+func (in *instance) currentState() sandbox.State {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.state
+}
+
+// activation is a start that a removal can cut short and must wait for: a
+// machine that came up after its removal would belong to nobody.
+type activation struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// activate starts the machine. One caller does it; others meet a conflict.
+func (in *instance) activate(ctx context.Context) error {
+	in.mu.Lock()
+	if in.ending || in.moving != nil || in.state != sandbox.StateProvisioning {
+		state := in.state
+		in.mu.Unlock()
+		return sandbox.Conflict(sandbox.OpActivate, string(sandbox.StateProvisioning), string(state))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	moving := &activation{cancel: cancel, done: make(chan struct{})}
+	in.moving = moving
+	in.mu.Unlock()
+	defer close(moving.done)
+
+	m, err := in.start(ctx)
+
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.moving = nil
+	if err != nil {
+		return sandbox.Failed(sandbox.OpActivate, sandbox.ReasonProviderError, err)
+	}
+	in.machine, in.state = m, sandbox.StateActive
+	in.p.opt.Step("active")
+	return nil
+}
+
+// start seals the mounts and starts the machine, and believes neither itself
+// nor the driver: what the host sees afterwards must be what the envelope says.
+func (in *instance) start(ctx context.Context) (machine.Machine, error) {
+	if err := placeholders(in.at, in.trees); err != nil {
+		return nil, err
+	}
+	limits := in.request.Profile.ResourceLimits
+	spec := machine.Spec{
+		ID: string(in.id), StateDir: in.at.machine(), Rootfs: in.at.root(), Hostname: "checkfu", IDBase: IDBase,
+		Limits: machine.Limits{
+			CPUMillis: limits.CPUMillis,
+			// The homes are memory: what the instance may hold in all is both.
+			MemoryBytes: limits.MemoryBytes + limits.DiskBytes,
+			Processes:   limits.MaxProcesses,
+		},
+		Binds: []machine.Bind{{Source: in.p.initPath, Destination: machine.InitPath, ReadOnly: true}},
+		Twin:  in.p.twin,
+	}
+	for _, t := range in.trees {
+		spec.Binds = append(spec.Binds, machine.Bind{
+			Source: filepath.Join(in.at.home(), t.home), Destination: t.guest,
+			ReadOnly: t.readOnly && !in.p.twinHome.unsealed,
+		})
+	}
+	m, err := in.p.opt.Driver.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	in.p.opt.Step("started")
+	if err := in.verify(ctx, m, spec); err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
+		defer cancel()
+		return nil, errors.Join(err, m.Destroy(undo))
+	}
+	return m, nil
+}
+
+// verify reads back from outside the guest what the nine axes claim. An axis
+// that a twin leaves out on purpose is not looked at.
+func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.Spec) error {
+	if in.p.twin != (machine.Twin{}) || in.p.twinHome != (twinHome{}) {
+		return nil
+	}
+	seen, err := m.Observe(ctx)
+	if err != nil {
+		return fmt.Errorf("read back the machine: %w", err)
+	}
+	var broken []string
+	must := func(axis sandbox.Axis, holds bool, what string) {
+		if !holds {
+			broken = append(broken, string(axis)+": "+what)
+		}
+	}
+	must(sandbox.AxisSandboxIsolation, seen.UserNamespace && seen.PidNamespace && seen.MountNamespace && seen.Seccomp, "not in namespaces and seccomp of its own")
+	must(sandbox.AxisNoNewPrivileges, seen.NoNewPrivileges, "a process of the machine lacks no_new_privs")
+	must(sandbox.AxisCapabilitiesDropped, seen.CapabilitiesZero, "a process of the machine holds host capabilities")
+	must(sandbox.AxisNetworkPolicy, seen.NetNamespace && onlyLoopback(seen.Interfaces), fmt.Sprintf("interfaces %v", seen.Interfaces))
+	must(sandbox.AxisResourceLimits, len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
+		seen.PidsLimit > 0 && seen.CPUQuotaMillis > 0 && seen.CPUQuotaMillis <= spec.Limits.CPUMillis,
+		fmt.Sprintf("memory %d, pids %d, cpu %d", seen.MemoryLimit, seen.PidsLimit, seen.CPUQuotaMillis))
+	size, err := filesystemLimit(in.at)
+	must(sandbox.AxisDiskLimit, err == nil && size <= (in.request.Profile.ResourceLimits.DiskBytes+4095)/4096*4096, fmt.Sprintf("home of %d bytes", size))
+	must(sandbox.AxisRootReadOnly, readOnlyMount(in.at.root()), "the root is mounted writable")
+	if len(broken) > 0 {
+		return fmt.Errorf("a control does not hold: %s", strings.Join(broken, "; "))
+	}
+	return nil
+}
+
+// use returns the running machine for one operation, or why there is none.
+func (in *instance) use(op sandbox.Operation) (machine.Machine, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ending {
+		return nil, sandbox.NoInstance(op, in.id)
+	}
+	if in.state != sandbox.StateActive {
+		return nil, sandbox.Conflict(op, string(sandbox.StateActive), string(in.state))
+	}
+	return in.machine, nil
+}
+
+// remove ends the instance and takes away all of it, in the order in which a
+// sweep would: processes, mounts, files, and last the record. It can be called
+// again and by many; the last step decides that it is gone.
+func (in *instance) remove(ctx context.Context) error {
+	in.removing.Lock()
+	defer in.removing.Unlock()
+	m, live, err := in.end(ctx)
+	if err != nil {
+		return err
+	}
+	if in.lock == nil && in.at.dir == "" { // nothing was allocated, or all is gone
+		in.releaseImage()
+		return nil
+	}
+	if m != nil {
+		err = m.Destroy(ctx)
+		in.p.opt.Step("stopped")
+	}
+	if live != nil {
+		live.abandon()
+	}
+	in.closeRoots()
+	if err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at)); err != nil {
+		return err
+	}
+	in.releaseImage()
+	err = in.lock.Close()
+	in.lock, in.at = nil, place{}
+	return err
+}
+
+// end refuses new work, cuts a running activation short and returns what must
+// be ended.
+func (in *instance) end(ctx context.Context) (machine.Machine, *process, error) {
+	in.mu.Lock()
+	in.ending = true
+	moving := in.moving
+	if in.expiry != nil {
+		in.expiry.Stop()
+	}
+	in.mu.Unlock()
+	if moving != nil {
+		moving.cancel()
+		select {
+		case <-moving.done:
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("an activation under way did not settle: %w", ctx.Err())
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.machine, in.live, nil
+}
+
+func (in *instance) closeRoots() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for guest, root := range in.roots {
+		root.Close()
+		delete(in.roots, guest)
+	}
+}
+
+func (in *instance) releaseImage() {
+	if in.image != nil {
+		in.image.Release()
+		in.image = nil
+	}
+}

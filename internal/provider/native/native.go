@@ -1,0 +1,340 @@
+// Package native is a sandbox provider on one ordinary Linux machine: no
+// daemon, no KVM, no container engine. Isolation comes from a driver (gVisor
+// or runc, see package machine); this package owns everything else: identity,
+// the record on disk, the homes, the mounts, staging, contained reads, bounded
+// commands, live processes, and the sweep.
+//
+// What an instance is on the host, below Options.Dir:
+//
+//	instances/ID/lock         flock held by the owner for as long as it lives
+//	instances/ID/record.json  written before anything else is made
+//	instances/ID/skeleton     mount points and /etc/passwd, lower layer of root
+//	instances/ID/root         read-only overlay of skeleton and image
+//	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control
+//	instances/ID/machine      the driver's own state
+//
+// Trusts: its own directory, the image store, the driver. Does not trust: the
+// workload, and anything it can write.
+// Retention: ephemeral_zdr only. Homes are tmpfs, never swapped, charged to
+// the instance; nothing the workload writes reaches a disk.
+// Errors: *sandbox.Error as the contract says.
+// Concurrency: every member may be called at once; lifecycle changes of one
+// instance are compare-and-set under its lock, commands run side by side.
+// Ownership: an instance lives as long as the process that provisioned it; a
+// machine whose owner dies ends itself, and Cleanup removes the rest.
+// Source: contract "The operations"; concept "The capability envelope".
+package native
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// IDBase is the host user and group id of guest id 0 in every machine.
+const IDBase = 100000
+
+// Images gives out unpacked roots by digest; *image.Store does.
+type Images interface {
+	Rootfs(ctx context.Context, digest string) (*image.Root, error)
+}
+
+// Options of a Provider.
+type Options struct {
+	// Dir holds all state. It is made with mode 0711: the machine's runtime
+	// runs under ids of its own and must be able to pass through.
+	Dir string
+	// Driver starts the machines.
+	Driver machine.Driver
+	// Images gives out roots, unpacked at IDBase.
+	Images Images
+	// Init is the guest init, a static binary.
+	Init []byte
+	// Now is the clock of timestamps and expiry; nil is time.Now.
+	Now func() time.Time
+	// Step, if set, is called with the name of each step of the lifecycle just
+	// after it was taken. Crash tests die there.
+	Step func(step string)
+}
+
+// Provider is the native provider over one driver.
+type Provider struct {
+	opt      Options
+	initPath string
+	twin     machine.Twin // tests weaken one axis here
+	twinHome twinHome
+
+	probe     sync.Once
+	lacks     []machine.Lack
+	mu        sync.Mutex
+	instances map[sandbox.InstanceID]*instance
+}
+
+// twinHome are the controls that this package, not the driver, sets; tests
+// start a machine without one of them to show what it held back.
+type twinHome struct {
+	noDiskLimit bool
+	unsealed    bool
+}
+
+var _ sandbox.Provider = (*Provider)(nil)
+
+// New opens the provider's directory.
+// Errors: host errors, in the words of the operating system.
+func New(opt Options) (*Provider, error) {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Step == nil {
+		opt.Step = func(string) {}
+	}
+	for _, dir := range []string{opt.Dir, filepath.Join(opt.Dir, "instances"), filepath.Join(opt.Dir, "bin")} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+		if err := os.Chmod(dir, 0o711); err != nil { // the umask may have taken bits away
+			return nil, err
+		}
+	}
+	p := &Provider{opt: opt, instances: map[sandbox.InstanceID]*instance{}}
+	var err error
+	p.initPath, err = installInit(filepath.Join(opt.Dir, "bin"), opt.Init)
+	return p, err
+}
+
+// installInit puts the guest init where machines can bind it, once per build.
+func installInit(dir string, binary []byte) (string, error) {
+	path := filepath.Join(dir, "checkfu-init-"+sha256Hex(binary)[:16])
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(binary) {
+		return path, nil
+	}
+	f, err := os.CreateTemp(dir, ".init-")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(binary)
+	err = errors.Join(err, f.Chmod(0o755), f.Close())
+	if err != nil {
+		return "", err
+	}
+	return path, os.Rename(f.Name(), path)
+}
+
+// Optional returns the members this provider has beyond the required ones.
+func (p *Provider) Optional() sandbox.Optional {
+	return sandbox.Optional{ReadFiles: p, ListDir: p, ListProjectDir: p, OpenProcess: p}
+}
+
+// Capabilities returns the envelope of this driver's revision.
+func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
+	return Envelope(p.opt.Driver.Name(), runtime.GOARCH), nil
+}
+
+// Lacks says what this host is missing, asked once per Provider.
+func (p *Provider) Lacks(ctx context.Context) []machine.Lack {
+	p.probe.Do(func() { p.lacks = append(p.opt.Driver.Probe(ctx), probeHost()...) })
+	return p.lacks
+}
+
+// refuseLacks turns a missing host feature into a refusal that names it: a
+// control that cannot be set is never silently left out.
+func (p *Provider) refuseLacks(ctx context.Context) error {
+	var text []string
+	for _, l := range p.Lacks(ctx) {
+		text = append(text, strings.TrimSpace(fmt.Sprintf("%s (%s)", l.What, l.Remedy)))
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	return sandbox.Failed(sandbox.OpProvision, "host_lacks", errors.New(strings.Join(text, "; ")))
+}
+
+// Provision writes the record, mounts the home and the root, and prepares
+// every declared mount. No process is started yet.
+func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
+	var none sandbox.Handoff[sandbox.Instance]
+	if err := r.Validate(); err != nil {
+		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, err)
+	}
+	if err := p.admit(r); err != nil {
+		return none, err
+	}
+	deadline, err := r.ExpiresAt.Time()
+	if err != nil || !deadline.After(p.opt.Now()) {
+		return none, sandbox.Conflict(sandbox.OpProvision, "expires_at in the future", string(r.ExpiresAt))
+	}
+	if err := p.refuseLacks(ctx); err != nil {
+		return none, err
+	}
+	root, err := p.opt.Images.Rootfs(ctx, string(sandbox.ImageDigest(r.RootImage)))
+	if err != nil {
+		return none, sandbox.Failed(sandbox.OpProvision, "root_image", err)
+	}
+	in := newInstance(p, newInstanceID(), r, root)
+	if err := in.allocate(ctx); err != nil {
+		// The caller's context may be what ended it; undoing has its own bound.
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
+		defer cancel()
+		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, errors.Join(err, in.remove(undo)))
+	}
+	p.mu.Lock()
+	p.instances[in.id] = in
+	p.mu.Unlock()
+	in.expireAt(deadline)
+	p.opt.Step("provisioned")
+	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(in.id)}, nil
+}
+
+// rollback knows the id that was allocated and nothing of the value returned.
+func (p *Provider) rollback(id sandbox.InstanceID) func(context.Context) error {
+	return func(ctx context.Context) error { return p.Destroy(ctx, id) }
+}
+
+// admit refuses what this provider cannot do even if a caller did not ask the
+// envelope first.
+func (p *Provider) admit(r sandbox.ProvisionRequest) error {
+	envelope := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
+	refuse := func(req sandbox.Requirement, wanted, offered string) error {
+		return sandbox.Unavailable(sandbox.OpProvision, req, wanted, offered)
+	}
+	switch {
+	case r.Target != envelope.Target():
+		return sandbox.Conflict(sandbox.OpProvision, envelope.ProviderRevision, r.Target.ProviderRevision)
+	case r.Profile.Tier != sandbox.TierContainer:
+		return refuse(sandbox.RequireTier, string(r.Profile.Tier), string(sandbox.TierContainer))
+	case r.Platform != envelope.Platforms[0]:
+		return refuse(sandbox.RequirePlatform, r.Platform.Architecture, runtime.GOARCH)
+	case len(r.Profile.Packages) > 0:
+		return refuse(sandbox.RequirePackages, string(r.Profile.Packages[0].Manager), "none")
+	case r.RootImage != r.Profile.BaseImage:
+		return refuse(sandbox.RequireBaseImage, r.RootImage, r.Profile.BaseImage)
+	case r.Profile.NetworkPolicy.Mode != sandbox.NetworkNone:
+		return refuse(sandbox.RequireNetworkPolicy, string(r.Profile.NetworkPolicy.Mode), string(sandbox.NetworkNone))
+	case r.Profile.RetentionMode != sandbox.RetentionEphemeralZDR:
+		return refuse(sandbox.RequireRetention, string(r.Profile.RetentionMode), string(sandbox.RetentionEphemeralZDR))
+	}
+	if axis := r.Profile.ResourceLimits.Within(envelope.MinimumResources, envelope.MaximumResources); axis != "" {
+		return refuse(sandbox.RequireResources, axis, "outside the envelope")
+	}
+	return nil
+}
+
+// find returns a live instance of this process.
+func (p *Provider) find(op sandbox.Operation, id sandbox.InstanceID) (*instance, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.instances[id]; in != nil {
+		return in, nil
+	}
+	return nil, sandbox.NoInstance(op, id)
+}
+
+// Activate seals the mounts, starts the machine and reads back from outside
+// that every control holds.
+func (p *Provider) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox.Handoff[sandbox.Instance], error) {
+	var none sandbox.Handoff[sandbox.Instance]
+	in, err := p.find(sandbox.OpActivate, id)
+	if err != nil {
+		return none, err
+	}
+	if err := in.activate(ctx); err != nil {
+		return none, err
+	}
+	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(id)}, nil
+}
+
+// Snapshot is forbidden: every profile of this envelope is zero retention.
+func (p *Provider) Snapshot(_ context.Context, id sandbox.InstanceID, _ sandbox.SnapshotRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
+	if _, err := p.find(sandbox.OpSnapshot, id); err != nil {
+		return sandbox.Handoff[sandbox.Snapshot]{}, err
+	}
+	return sandbox.Handoff[sandbox.Snapshot]{}, sandbox.Forbidden(sandbox.OpSnapshot, id)
+}
+
+// CloneSnapshot is unavailable: there are no snapshots.
+func (p *Provider) CloneSnapshot(context.Context, sandbox.CloneRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
+	return sandbox.Handoff[sandbox.Snapshot]{}, sandbox.Unavailable(sandbox.OpCloneSnapshot, sandbox.RequireSnapshots, "true", "false")
+}
+
+// Resume is unavailable: there are no snapshots.
+func (p *Provider) Resume(context.Context, sandbox.ResumeRequest) (sandbox.Handoff[sandbox.Instance], error) {
+	return sandbox.Handoff[sandbox.Instance]{}, sandbox.Unavailable(sandbox.OpResume, sandbox.RequireSnapshots, "true", "false")
+}
+
+// DestroySnapshot succeeds: a snapshot that does not exist is gone.
+func (p *Provider) DestroySnapshot(context.Context, sandbox.SnapshotID) error { return nil }
+
+// Release destroys every trace of the instance. There is nothing left to undo
+// afterwards, so its rollback settles at once.
+func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, _ sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
+	in, err := p.find(sandbox.OpRelease, id)
+	if err != nil {
+		return sandbox.Handoff[sandbox.Released]{}, err
+	}
+	if state := in.currentState(); state != sandbox.StateActive {
+		return sandbox.Handoff[sandbox.Released]{}, sandbox.Conflict(sandbox.OpRelease, string(sandbox.StateActive), string(state))
+	}
+	if err := p.Destroy(ctx, id); err != nil {
+		return sandbox.Handoff[sandbox.Released]{}, err
+	}
+	return sandbox.Handoff[sandbox.Released]{
+		Value:    sandbox.Released{Disposition: sandbox.DispositionDestroyed},
+		Rollback: func(context.Context) error { return nil },
+	}, nil
+}
+
+// Destroy ends one instance and removes all of it. An id that this process
+// does not hold is looked for on disk, so that it works after a crash too.
+func (p *Provider) Destroy(ctx context.Context, id sandbox.InstanceID) error {
+	p.mu.Lock()
+	in := p.instances[id]
+	p.mu.Unlock()
+	var err error
+	if in != nil {
+		err = in.remove(ctx)
+	} else {
+		err = p.removeFromDisk(ctx, id)
+	}
+	if err != nil {
+		return sandbox.Failed(sandbox.OpDestroy, sandbox.ReasonProviderError, err)
+	}
+	p.mu.Lock()
+	delete(p.instances, id)
+	p.mu.Unlock()
+	return nil
+}
+
+// newInstanceID returns 32 hex characters: one fixed length, because runsc
+// resolves ids by prefix and a shorter id could name a neighbour.
+func newInstanceID() sandbox.InstanceID {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: the runtime ends the process instead
+	return sandbox.InstanceID(hex.EncodeToString(b[:]))
+}
+
+// validID reports whether id is one that newInstanceID can have made; any
+// other id names nothing here and never reaches a path.
+func validID(id sandbox.InstanceID) bool {
+	if len(id) != 32 {
+		return false
+	}
+	for i := range len(id) {
+		if c := id[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,55 @@
+package native
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+)
+
+// probeHost says what this package itself needs and the host lacks.
+func probeHost() []machine.Lack {
+	var lacks []machine.Lack
+	lack := func(axis, what, remedy string) {
+		lacks = append(lacks, machine.Lack{Axis: axis, What: what, Remedy: remedy})
+	}
+	if os.Geteuid() != 0 {
+		lack("", "not running as root", "run it with sudo")
+	}
+	known, _ := os.ReadFile("/proc/filesystems")
+	names := strings.Fields(string(known))
+	if !slices.Contains(names, "overlay") {
+		lack("root_read_only", "the kernel has no overlay filesystem", "modprobe overlay")
+	}
+	if !slices.Contains(names, "tmpfs") {
+		lack("disk_limit", "the kernel has no tmpfs", "use a kernel with CONFIG_TMPFS")
+	}
+	root, err := contain.Open("/", contain.Options{})
+	if err != nil {
+		lack("", "files cannot be read with physical containment: "+err.Error(), "use Linux 5.6 or later and allow openat2")
+	} else {
+		root.Close()
+	}
+	return lacks
+}
+
+// onlyLoopback reports whether lo is the only interface: a network namespace
+// cannot be without it.
+func onlyLoopback(interfaces []string) bool {
+	for _, name := range interfaces {
+		if name != "lo" {
+			return false
+		}
+	}
+	return true
+}
+
+// readOnlyMount reads back the flags of a mount.
+func readOnlyMount(path string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(path, &s) == nil && s.Flags&unix.ST_RDONLY != 0
+}

@@ -1,0 +1,126 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// recordSchema names the form of record.json.
+const recordSchema = "checkfu.native-instance.v1"
+
+// record is what must be known of an instance to remove it after a crash, and
+// what `ps` shows. It holds identities only: no environment, no content.
+type record struct {
+	Schema     string            `json:"schema"`
+	InstanceID string            `json:"instance_id"`
+	Driver     string            `json:"driver"`
+	OwnerPID   int64             `json:"owner_pid"`
+	SessionID  string            `json:"session_id"`
+	RunID      string            `json:"run_id"`
+	RootImage  string            `json:"root_image"`
+	CreatedAt  sandbox.Timestamp `json:"created_at"`
+	ExpiresAt  sandbox.Timestamp `json:"expires_at"`
+}
+
+// place is the directory of one instance.
+type place struct{ dir string }
+
+func (p place) lock() string     { return filepath.Join(p.dir, "lock") }
+func (p place) record() string   { return filepath.Join(p.dir, "record.json") }
+func (p place) skeleton() string { return filepath.Join(p.dir, "skeleton") }
+func (p place) root() string     { return filepath.Join(p.dir, "root") }
+func (p place) home() string     { return filepath.Join(p.dir, "home") }
+func (p place) machine() string  { return filepath.Join(p.dir, "machine") }
+
+func (p *Provider) instancesDir() string { return filepath.Join(p.opt.Dir, "instances") }
+
+func (p *Provider) place(id sandbox.InstanceID) place {
+	return place{filepath.Join(p.instancesDir(), string(id))}
+}
+
+// begin makes the instance's directory with its lock held and its record in
+// place, in one step that a sweep sees whole or not at all: everything is made
+// under a name that no instance has and then renamed.
+func (p *Provider) begin(r record) (place, *os.File, error) {
+	unborn := place{filepath.Join(p.instancesDir(), ".new-"+r.InstanceID)}
+	born := p.place(sandbox.InstanceID(r.InstanceID))
+	if err := os.Mkdir(unborn.dir, 0o711); err != nil {
+		return place{}, nil, err
+	}
+	p.opt.Step("directory")
+	lock, err := writeBeginning(unborn, r)
+	if err == nil {
+		err = os.Rename(unborn.dir, born.dir)
+	}
+	if err != nil {
+		return place{}, nil, errors.Join(err, os.RemoveAll(unborn.dir))
+	}
+	return born, lock, nil
+}
+
+func writeBeginning(at place, r record) (*os.File, error) {
+	// The runtime's processes run as guest root's host id and must pass
+	// through; nobody else may.
+	if err := errors.Join(os.Chown(at.dir, 0, IDBase), os.Chmod(at.dir, 0o710)); err != nil {
+		return nil, err
+	}
+	body, err := canonical.Encode(r)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(at.lock(), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		err = os.WriteFile(at.record(), body, 0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// readRecord returns the record at a place. A damaged one is an error that
+// names the file; it is the sweep's business to remove it.
+func readRecord(at place) (record, error) {
+	body, err := os.ReadFile(at.record())
+	if err != nil {
+		return record{}, err
+	}
+	var r record
+	if err := canonical.Decode(body, &r); err != nil {
+		return record{}, fmt.Errorf("%s: %w", at.record(), err)
+	}
+	if r.Schema != recordSchema || !validID(sandbox.InstanceID(r.InstanceID)) || !r.ExpiresAt.Valid() || !r.CreatedAt.Valid() {
+		return record{}, fmt.Errorf("%s: not a %s record", at.record(), recordSchema)
+	}
+	return r, nil
+}
+
+// seize takes the lock of an instance whose owner is gone. It fails with
+// errOwned while the owner lives: a lock file ends with the process that holds
+// it, however it ended, and a process id that was used again fools nobody.
+func seize(at place) (*os.File, error) {
+	lock, err := os.OpenFile(at.lock(), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errOwned
+		}
+		return nil, err
+	}
+	return lock, nil
+}
+
+var errOwned = errors.New("its owner lives")

@@ -1,0 +1,188 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// dismantle removes everything an instance can have left on the host, from
+// what is on disk alone. The record goes last but one and the directory last,
+// so that a crash in the middle is found again.
+func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at place) error {
+	if err := p.opt.Driver.Reap(ctx, string(id), at.machine()); err != nil {
+		return fmt.Errorf("end the machine: %w", err)
+	}
+	p.opt.Step("reaped")
+	// The overlay first: a twin's upper layer lies in the home.
+	if err := errors.Join(unmount(ctx, at.root()), unmount(ctx, at.home())); err != nil {
+		return err
+	}
+	p.opt.Step("unmounted")
+	root, err := contain.Open(p.instancesDir(), contain.Options{})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := filepath.Base(at.dir)
+	for _, part := range []string{"root", "home", "skeleton", "machine", "record.json", ""} {
+		if err := root.RemoveAll(ctx, strings.TrimSuffix(name+"/"+part, "/")); err != nil {
+			return err
+		}
+	}
+	p.opt.Step("removed")
+	return nil
+}
+
+// removeFromDisk removes an instance that this process does not hold. One that
+// another living process owns is its business: the caller may not pull it away
+// from under it, and gets an error that says so.
+func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) error {
+	if !validID(id) {
+		return nil // names nothing that this provider ever made
+	}
+	at := p.place(id)
+	lock, err := seize(at)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("instance %s: %w", id, err)
+	}
+	defer lock.Close()
+	return p.dismantle(ctx, id, at)
+}
+
+// Cleanup sweeps what is orphaned: an instance past its own expiry, and one
+// whose owner is gone and that is older than the cutoff. An owned, unexpired
+// instance is never touched.
+// Source: contract "Cleanup and pinning".
+func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
+	swept := sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
+	if err := r.Validate(); err != nil {
+		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, err)
+	}
+	entries, err := os.ReadDir(p.instancesDir())
+	if err != nil {
+		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, err)
+	}
+	var failures []error
+	for _, e := range entries {
+		id, gone, err := p.sweepOne(ctx, e.Name(), r)
+		if err != nil { // one that cannot be removed does not keep the others
+			failures = append(failures, fmt.Errorf("%s: %w", e.Name(), err))
+		} else if gone {
+			swept.InstanceIDs = append(swept.InstanceIDs, id)
+		}
+	}
+	if len(failures) > 0 {
+		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, errors.Join(failures...))
+	}
+	return swept, nil
+}
+
+// sweepOne decides about one directory of instances.
+func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupRequest) (sandbox.InstanceID, bool, error) {
+	unborn := strings.HasPrefix(name, ".new-")
+	id := sandbox.InstanceID(strings.TrimPrefix(name, ".new-"))
+	if !validID(id) {
+		return "", false, nil // not ours: leave it
+	}
+	at := place{filepath.Join(p.instancesDir(), name)}
+	rec, readErr := readRecord(at)
+	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) {
+		return id, true, p.expire(ctx, id, at)
+	}
+	since := rec.CreatedAt
+	if readErr != nil { // crashed before its record, or damaged: its directory tells its age
+		info, err := os.Stat(at.dir)
+		if err != nil {
+			return "", false, ignoreMissing(err)
+		}
+		since = sandbox.At(info.ModTime())
+	}
+	if !since.Before(r.OrphanedBefore) {
+		return "", false, nil
+	}
+	lock, err := seize(at)
+	switch {
+	case errors.Is(err, errOwned):
+		return "", false, nil
+	case errors.Is(err, os.ErrNotExist):
+		// No lock yet: either it died in its first moment or it is being made
+		// right now. A minute is longer than that moment can be.
+		info, statErr := os.Stat(at.dir)
+		if statErr != nil || time.Since(info.ModTime()) < time.Minute {
+			return "", false, ignoreMissing(statErr)
+		}
+	case err != nil:
+		return "", false, err
+	default:
+		defer lock.Close()
+	}
+	return id, true, p.dismantle(ctx, id, at)
+}
+
+// expire removes an instance past its deadline, whoever owns it: its own
+// process in the ordinary way, any other by ending the machine under it.
+func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place) error {
+	p.mu.Lock()
+	in := p.instances[id]
+	p.mu.Unlock()
+	if in != nil {
+		return p.Destroy(ctx, id)
+	}
+	return p.dismantle(ctx, id, at)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Running is one instance as the disk knows it.
+type Running struct {
+	InstanceID sandbox.InstanceID
+	Driver     string
+	OwnerPID   int64
+	Owned      bool // its owner lives
+	SessionID  string
+	RunID      string
+	RootImage  string
+	CreatedAt  sandbox.Timestamp
+	ExpiresAt  sandbox.Timestamp
+}
+
+// List names every instance on this host, of any process.
+func (p *Provider) List(context.Context) ([]Running, error) {
+	entries, err := os.ReadDir(p.instancesDir())
+	if err != nil {
+		return nil, err
+	}
+	var all []Running
+	for _, e := range entries {
+		at := place{filepath.Join(p.instancesDir(), e.Name())}
+		r, err := readRecord(at)
+		if err != nil {
+			continue // being made, being removed, or damaged: the sweep's business
+		}
+		lock, err := seize(at)
+		if err == nil {
+			lock.Close()
+		}
+		all = append(all, Running{
+			InstanceID: sandbox.InstanceID(r.InstanceID), Driver: r.Driver, OwnerPID: r.OwnerPID, Owned: errors.Is(err, errOwned),
+			SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt,
+		})
+	}
+	return all, nil
+}
