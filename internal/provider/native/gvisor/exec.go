@@ -3,10 +3,13 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"strings"
+	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
@@ -22,6 +25,7 @@ import (
 const firstGroup = 0x40000000
 
 // Exec starts a command as the workload and returns once it has been started.
+// The open files behind c's descriptors are put into blocking mode.
 //
 // Errors: *machine.StartError if there is no such program or directory;
 // *EndedError if the machine is gone; ctx's.
@@ -48,6 +52,9 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return nil, &machine.StartError{Path: "", Err: errors.New("no program named")}
 	}
+	if err := text(c); err != nil {
+		return nil, err
+	}
 	if !path.IsAbs(c.Dir) {
 		return nil, &machine.StartError{Path: c.Dir, Err: errors.New("the working directory is not an absolute path")}
 	}
@@ -60,7 +67,7 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 	args.ContainerID = m.spec.ID
 	args.ExtraKGIDs = []auth.KGID{auth.KGID(group)}
 
-	files, closeNull, err := stdio(c)
+	files, closeFiles, err := stdio(c)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +76,7 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 	p := &process{machine: m, group: group, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		defer closeNull()
+		defer closeFiles()
 		started <- m.call(boot.ContMgrExecuteAsync, args, &p.pid)
 	}()
 	select {
@@ -91,19 +98,76 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 	return p, nil
 }
 
-// stdio gives the program its first three files, /dev/null where c has none.
-func stdio(c machine.Command) (files map[int]*os.File, closeNull func(), err error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	files = map[int]*os.File{0: c.Stdin, 1: c.Stdout, 2: c.Stderr}
-	for fd, f := range files {
-		if f == nil {
-			files[fd] = null
+// text refuses what the call to the sentry would carry wrongly without a word:
+// it is JSON, in which other bytes than UTF-8 are replaced, and the guest's
+// strings end at the first NUL.
+func text(c machine.Command) error {
+	for _, list := range [][]string{c.Argv, c.Env, {c.Dir}} {
+		for _, s := range list {
+			if !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 {
+				return &machine.StartError{Path: c.Argv[0], Err: fmt.Errorf("%q is not UTF-8 text without NUL", s)}
+			}
 		}
 	}
-	return files, func() { null.Close() }, nil
+	return nil
+}
+
+// stdio gives the program its first three files, /dev/null where c has none.
+// They are duplicates: a call that outlives its caller's patience must not pass
+// on whatever a number of the caller's means by then.
+func stdio(c machine.Command) (files map[int]*os.File, closeFiles func(), err error) {
+	files = map[int]*os.File{}
+	closeFiles = func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	for fd, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
+		var own *os.File
+		if f == nil {
+			own, err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		} else {
+			own, err = duplicate(f)
+		}
+		if err != nil {
+			closeFiles()
+			return nil, nil, fmt.Errorf("descriptor %d of the program: %w", fd, err)
+		}
+		files[fd] = own
+	}
+	return files, closeFiles, nil
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	own, dupErr := -1, error(nil)
+	err = raw.Control(func(fd uintptr) {
+		var st unix.Stat_t
+		if dupErr = unix.Fstat(int(fd), &st); dupErr != nil {
+			return
+		}
+		if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFIFO && kind != unix.S_IFSOCK {
+			// The sentry writes a regular file at an offset of its own.
+			dupErr = &SpecError{"Command", "pipes or sockets", fmt.Sprintf("%s of mode %#o", f.Name(), st.Mode)}
+			return
+		}
+		if own, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3); dupErr != nil {
+			return
+		}
+		// Go's pipes do not block, and the guest would be told so: its read of
+		// an empty pipe would fail.
+		dupErr = unix.SetNonblock(own, false)
+	})
+	if err = errors.Join(err, dupErr); err != nil {
+		if own >= 0 {
+			unix.Close(own)
+		}
+		return nil, err
+	}
+	return os.NewFile(uintptr(own), f.Name()), nil
 }
 
 // startError tells the caller's mistake from the machine's failure. The
@@ -127,7 +191,11 @@ func (m *gvisorMachine) startError(ctx context.Context, c machine.Command, err e
 		"not found in $PATH",
 	} {
 		if strings.Contains(remote.Message, mistake) {
-			return &machine.StartError{Path: c.Argv[0], Err: errors.New(remote.Message)}
+			where := c.Argv[0]
+			if strings.HasPrefix(remote.Message, "failed to find initial working directory") {
+				where = c.Dir
+			}
+			return &machine.StartError{Path: where, Err: errors.New(remote.Message)}
 		}
 	}
 	return err

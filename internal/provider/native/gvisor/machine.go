@@ -2,15 +2,11 @@ package gvisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
@@ -22,7 +18,7 @@ type EndedError struct {
 	// MemoryLimit is set if the host's kernel killed the sentry at the
 	// machine's memory limit: under gVisor that ends the whole machine.
 	MemoryLimit bool
-	// Status is how the sentry process ended, for people.
+	// Status is how the sentry process ended, in words.
 	Status string
 }
 
@@ -38,6 +34,8 @@ type gvisorMachine struct {
 	spec   machine.Spec
 	made   createResult
 	owner  *os.File // init ends the machine when this is closed
+	sentry *hostProcess
+	gofer  *hostProcess
 
 	ended    chan struct{} // closed once the sentry is gone and reaped
 	endedErr error         // valid after ended
@@ -56,75 +54,50 @@ var _ machine.Machine = (*gvisorMachine)(nil)
 // adopt takes over a sandbox that the helper left behind and which, since this
 // process is a subreaper, is now its child.
 func (d *Driver) adopt(s machine.Spec, made createResult, owner *os.File) (*gvisorMachine, error) {
-	// The pid cannot have been reused: nobody else reaps our children.
-	fd, err := unix.PidfdOpen(made.Sandbox, unix.PIDFD_NONBLOCK)
+	// Neither number can have been reused: nobody else reaps our children.
+	sentry, err := openProcess(made.Sandbox)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox process %d: %w", made.Sandbox, err)
+		return nil, fmt.Errorf("sentry %d: %w", made.Sandbox, err)
+	}
+	gofer, err := openProcess(made.Gofer)
+	if err != nil {
+		sentry.close()
+		return nil, fmt.Errorf("gofer %d: %w", made.Gofer, err)
 	}
 	m := &gvisorMachine{
 		driver: d,
 		spec:   s,
 		made:   made,
 		owner:  owner,
+		sentry: sentry,
+		gofer:  gofer,
 		ended:  make(chan struct{}),
 		frozen: make(chan struct{}, 1),
 	}
 	m.groups.Store(firstGroup)
-	go m.watch(os.NewFile(uintptr(fd), "pidfd"))
+	go m.watch()
 	return m, nil
 }
 
-// watch waits for the sentry to end, reaps it and the gofer, and says why.
-func (m *gvisorMachine) watch(pidfd *os.File) {
-	defer pidfd.Close()
-	waitReadable(pidfd)
-	status := "its exit status is unknown"
-	if ws, err := reap(m.made.Sandbox); err == nil {
-		status = describe(ws)
+// watch waits for the sentry and the gofer to end, reaps both, and says why.
+func (m *gvisorMachine) watch() {
+	m.sentry.wait()
+	status, err := m.sentry.reap()
+	if err != nil {
+		status = "its exit status is unknown"
 	}
 	// The gofer follows its sentry by itself; this only makes it certain.
-	_ = unix.Kill(m.made.Gofer, unix.SIGKILL)
-	_, _ = reap(m.made.Gofer)
+	_ = m.gofer.kill()
+	m.gofer.wait()
+	_, _ = m.gofer.reap()
 	m.endedErr = &EndedError{
 		ID:          m.spec.ID,
 		MemoryLimit: oomKilled(m.driver.cgroup(m.spec.ID)),
 		Status:      status,
 	}
 	close(m.ended)
-}
-
-// waitReadable parks the goroutine (not a thread) until f is readable, which a
-// pidfd is once its process ended.
-func waitReadable(f *os.File) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
-	})
-}
-
-// reap waits for one child that is dead or dying.
-func reap(pid int) (syscall.WaitStatus, error) {
-	if pid <= 0 {
-		return 0, unix.ECHILD
-	}
-	var ws syscall.WaitStatus
-	for {
-		_, err := syscall.Wait4(pid, &ws, 0, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return ws, err
-		}
-	}
-}
-
-func describe(ws syscall.WaitStatus) string {
-	if ws.Signaled() {
-		return "the sentry was killed by " + unix.SignalName(ws.Signal())
-	}
-	return fmt.Sprintf("the sentry exited with code %d", ws.ExitStatus())
+	m.sentry.close()
+	m.gofer.close()
 }
 
 // Alive is nil while the machine runs, else an *EndedError.
@@ -159,14 +132,10 @@ func (m *gvisorMachine) Destroy(ctx context.Context) error {
 	if m.destroyed {
 		return nil
 	}
-	select {
-	case <-m.ended: // the pid may by now belong to a stranger
-	default:
-		// The sentry is process 1 of its pid namespace, so with it ends every
-		// host process of the machine but the gofer.
-		if err := unix.Kill(m.made.Sandbox, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill sandbox: %w", err)
-		}
+	// The sentry is process 1 of its pid namespace, so with it ends every host
+	// process of the machine but the gofer.
+	if err := m.sentry.kill(); err != nil && m.Alive() == nil {
+		return fmt.Errorf("kill the sentry of machine %s: %w", m.spec.ID, err)
 	}
 	_ = m.owner.Close()
 	select {

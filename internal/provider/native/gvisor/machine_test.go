@@ -3,6 +3,11 @@ package gvisor
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +49,9 @@ func TestStartError(t *testing.T) {
 		{"a file as directory", machine.Command{Argv: []string{"true"}, Env: env, Dir: "/bin/text"}},
 		{"relative directory", machine.Command{Argv: []string{"true"}, Env: env, Dir: "home"}},
 		{"no argv", machine.Command{Env: env, Dir: "/"}},
+		{"argument that is not UTF-8", command("echo", "a\xff")},
+		{"argument with NUL", command("echo", "a\x00b")},
+		{"variable that is not UTF-8", machine.Command{Argv: []string{"true"}, Env: append(slices.Clip(env), "A=\xff"), Dir: "/"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -51,7 +59,7 @@ func TestStartError(t *testing.T) {
 			if _, ok := errors.AsType[*machine.StartError](err); !ok {
 				t.Fatalf("got %T %v, want *machine.StartError", err, err)
 			}
-			t.Log(err)
+			t.Logf("%.200s", err)
 		})
 	}
 	if got := do(t, m, command("true")); got.Exit != (machine.Exit{}) {
@@ -119,5 +127,115 @@ func TestGuest(t *testing.T) {
 	}
 	if err := m.Alive(); err != nil {
 		t.Error("the workload ended the machine: ", err)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	m := start(t)
+	argv := []string{"printf", `%s\n`, "", " a  b ", "quote\"'", "new\nline", "ünï", strings.Repeat("x", 1<<20)}
+	got := do(t, m, machine.Command{Argv: argv, Env: env, Dir: "/"})
+	if want := strings.Join(argv[2:], "\n") + "\n"; got.out != want {
+		t.Errorf("got %.200q", got.out)
+	}
+	got = do(t, m, machine.Command{Argv: []string{"env"}, Env: []string{"PATH=/bin", "HOME=/", "A=b=c", "E="}, Dir: "/tmp"})
+	if want := "PATH=/bin\nHOME=/\nA=b=c\nE=\n"; got.out != want {
+		t.Errorf("got %q, want %q", got.out, want)
+	}
+}
+
+// TestFiles shows that a program is never given a regular file, that the
+// caller's files stay as they were, and that none is kept open.
+func TestFiles(t *testing.T) {
+	m := start(t)
+	regular, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer regular.Close()
+	c := command("echo", "a")
+	c.Stdout = regular
+	if _, err := m.Exec(bounded(t), c); err == nil {
+		t.Error("a regular file was accepted")
+	} else if _, ok := errors.AsType[*SpecError](err); !ok {
+		t.Errorf("got %T %v, want *SpecError", err, err)
+	}
+	do(t, m, command("true"))
+	before := openFiles(t)
+	for range 10 {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := command("echo", "a")
+		c.Stdout = write
+		p, err := m.Exec(bounded(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := write.WriteString("still open\n"); err != nil {
+			t.Error(err)
+		}
+		write.Close()
+		if _, err := io.ReadAll(read); err != nil {
+			t.Error(err)
+		}
+		read.Close()
+		if _, err := p.Wait(bounded(t)); err != nil {
+			t.Error(err)
+		}
+		if err := p.KillTree(bounded(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("open files: %d before, %d after", before, after)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestHostSocket shows that a bound host socket can be reached, and is the
+// only thing of the host's that can.
+func TestHostSocket(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "guard.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(filepath.Join(dir, "guard.sock"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "guard")
+			c.Close()
+		}
+	}()
+	with := start(t, func(s *machine.Spec) {
+		s.Binds = append(s.Binds, machine.Bind{Source: dir, Destination: "/run/guard", ReadOnly: true})
+	})
+	if got := do(t, with, command("attack", "dial", "/run/guard/guard.sock")); got.out != "guard\n" {
+		t.Errorf("got %+v", got)
+	}
+	without := start(t)
+	if got := do(t, without, command("attack", "dial", "/run/guard/guard.sock")); got.Code == 0 {
+		t.Errorf("got %+v", got)
 	}
 }

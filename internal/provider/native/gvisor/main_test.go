@@ -110,7 +110,7 @@ func prepare(dir string) error {
 }
 
 func makeRoot(root, busybox string) error {
-	for _, d := range []string{"bin", "etc", "proc", "sys", "dev/shm", "tmp", "home", "run/checkfu"} {
+	for _, d := range []string{"bin", "etc", "proc", "sys", "dev/shm", "tmp", "home", "run/checkfu", "run/guard"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			return err
 		}
@@ -226,6 +226,7 @@ func clean(t testing.TB, id string) {
 	if dirs := cgroupDirs(shared.d.cgroup(id)); len(dirs) != 0 {
 		t.Errorf("cgroups left: %v", dirs)
 	}
+	eventually(t, 5*time.Second, "no zombie child", func() bool { return len(zombies(t)) == 0 })
 	for _, dir := range []string{shared.d.root, "/run", "/tmp"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -237,6 +238,25 @@ func clean(t testing.TB, id string) {
 			}
 		}
 	}
+}
+
+// zombies are the dead children of this process that nobody has reaped.
+func zombies(t testing.TB) (pids []string) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stat := range stats {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			continue
+		}
+		after := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(after) > 1 && after[0] == "Z" && after[1] == fmt.Sprint(os.Getpid()) {
+			pids = append(pids, filepath.Base(filepath.Dir(stat)))
+		}
+	}
+	return pids
 }
 
 var env = []string{"PATH=/bin", "HOME=/home"}

@@ -50,6 +50,14 @@ func (d *Driver) Reap(ctx context.Context, id, stateDir string) error {
 // killAll kills until two looks in a row find nothing: a process that was being
 // started during the first look has its cgroup or its command line by the next.
 func (d *Driver) killAll(ctx context.Context, id string) error {
+	held := map[int]*hostProcess{}
+	defer func() {
+		for _, p := range held {
+			// A child of ours that no watcher waits for would stay a zombie.
+			_, _ = p.reap()
+			p.close()
+		}
+	}()
 	clean := 0
 	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		pids, err := d.pids(id)
@@ -64,12 +72,24 @@ func (d *Driver) killAll(ctx context.Context, id string) error {
 		}
 		clean = 0
 		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			p := held[pid]
+			if p == nil {
+				if p, err = openProcess(pid); errors.Is(err, unix.ESRCH) {
+					continue
+				} else if err != nil {
+					return err
+				}
+				held[pid] = p
+				// Between the look and the pidfd the number may have passed on.
+				if !d.holds(pid, id) {
+					p.close()
+					delete(held, pid)
+					continue
+				}
+			}
+			if err := p.kill(); err != nil {
 				return fmt.Errorf("kill %d of machine %s: %w", pid, id, err)
 			}
-			// A child of ours whose watcher is gone would stay a zombie. One
-			// with a watcher is only reaped earlier.
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -98,11 +118,7 @@ func (d *Driver) pids(id string) ([]int, error) {
 		if err != nil || found[pid] {
 			continue
 		}
-		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil {
-			continue // it ended
-		}
-		if d.owns(args, id) {
+		if d.named(pid, id) {
 			found[pid] = true
 		}
 	}
@@ -116,12 +132,23 @@ func (d *Driver) pids(id string) ([]int, error) {
 	return live, nil
 }
 
-// owns reports whether a command line is one of the machine's: it is named as
-// the driver names them, and holds both the Root and the id.
-func (d *Driver) owns(args []byte, id string) bool {
-	return bytes.HasPrefix(args, []byte("runsc-")) &&
+// named reports whether a process's command line is one of the machine's: it
+// begins as the driver's do, and holds both the Root and the id.
+func (d *Driver) named(pid int, id string) bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil &&
+		bytes.HasPrefix(args, []byte("runsc-")) &&
 		bytes.Contains(args, []byte(d.root)) &&
 		bytes.Contains(args, []byte(id))
+}
+
+// holds reports whether a process is the machine's, by name or by cgroup.
+func (d *Driver) holds(pid int, id string) bool {
+	if d.named(pid, id) {
+		return true
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && bytes.Contains(groups, []byte("/"+d.cgroup(id)))
 }
 
 // zombie reports whether pid has ended. A zombie holds nothing, and its parent

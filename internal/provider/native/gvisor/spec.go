@@ -1,6 +1,8 @@
 package gvisor
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -84,11 +86,24 @@ func resources(s machine.Spec) *specs.LinuxResources {
 	memory := s.Limits.MemoryBytes
 	period := uint64(cpuPeriod)
 	quota := max(s.Limits.CPUMillis*cpuPeriod/1000, 1000)
+	limit := &specs.LinuxMemory{Limit: &memory}
+	if swapCounted() {
+		limit.Swap = &memory // memory and swap together: no swap on top
+	}
 	return &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &memory},
+		Memory: limit,
 		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
 		Pids:   &specs.LinuxPids{Limit: pidsLimit(s.Limits)},
 	}
 }
 
 func pidsLimit(l machine.Limits) int64 { return 2*l.Processes + 128 }
+
+// swapCounted reports whether the host can limit a cgroup's swap.
+func swapCounted() bool {
+	if unified() {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(cgroupRoot, "memory", "memory.memsw.limit_in_bytes"))
+	return err == nil
+}

@@ -3,6 +3,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -33,6 +35,8 @@ func main() {
 		time.Sleep(time.Hour)
 	case "forks":
 		forks(os.Args[2])
+	case "dial":
+		dial(os.Args[2])
 	case "memory":
 		memory()
 	default:
@@ -110,6 +114,20 @@ func forks(n string) {
 		}
 	}
 	fmt.Println(want, "no refusal")
+}
+
+// dial prints what a Unix socket says.
+func dial(path string) {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	text, err := io.ReadAll(c)
+	fmt.Println(string(text))
+	if err != nil {
+		os.Exit(1)
+	}
 }
 
 // memory touches memory until it ends.
