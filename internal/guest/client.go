@@ -289,7 +289,7 @@ func (p *Command) Signal(ctx context.Context, signal syscall.Signal) error {
 
 func (c *Client) read() {
 	for {
-		h, body, _, err := c.socket.read(false)
+		h, body, _, err := c.socket.read(false, maxAnswer)
 		if err == nil {
 			err = c.take(h, body)
 		}

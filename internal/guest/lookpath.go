@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,15 +52,4 @@ func lookPath(r *startRequest) (string, *StartFailure) {
 		found = unix.EACCES
 	}
 	return "", failure(name, found)
-}
-
-// mortal undoes what a child inherits from an init that the kernel should not
-// choose when memory runs out. Where it fails the child is as safe as init.
-func mortal(pid int) {
-	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	unix.Write(fd, []byte("0"))
-	unix.Close(fd)
 }

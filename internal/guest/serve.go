@@ -16,6 +16,7 @@ import (
 // its command is known.
 type server struct {
 	socket *socket
+	oom    int // our own oom_score_adj
 
 	mu     sync.Mutex
 	byPid  map[int]uint32
@@ -33,6 +34,11 @@ func serve(fd int) error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return os.NewSyscallError("close_range", err)
 	}
+	// Once not dumpable, our own files in /proc are root's.
+	oom, err := unix.Open("/proc/self/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: "/proc/self/oom_score_adj", Err: err}
+	}
 	if err := harden(); err != nil {
 		return err
 	}
@@ -44,7 +50,7 @@ func serve(fd int) error {
 		return err
 	}
 	reserveThreads()
-	s := &server{socket: conn, byPid: map[int]uint32{}, byName: map[uint32]int{}}
+	s := &server{socket: conn, oom: oom, byPid: map[int]uint32{}, byName: map[uint32]int{}}
 	if err := conn.write(message(kindHello, 0, 0, []byte{version}), nil); err != nil {
 		return err
 	}
@@ -73,7 +79,7 @@ func reserveThreads() {
 
 func (s *server) requests() error {
 	for {
-		h, body, fds, err := s.socket.read(true)
+		h, body, fds, err := s.socket.read(true, MaxMessage)
 		if err != nil {
 			return err
 		}
@@ -137,12 +143,16 @@ func (s *server) start(name uint32, r *startRequest, fds []int) error {
 	if _, used := s.byName[name]; used {
 		return refuse("command", "a number of its own", int(name))
 	}
+	// Commands are born as the ones to take when memory runs out; otherwise a
+	// crowd of small ones could have the kernel choose init. Going back down to
+	// where we were needs no privilege.
+	unix.Pwrite(s.oom, []byte("500"), 0)
 	pid, err := syscall.ForkExec(path, r.argv, attr)
+	unix.Pwrite(s.oom, []byte("0"), 0)
 	if err != nil {
 		return s.answer(kindFailed, name, failure(path, err).encode())
 	}
 	s.byPid[pid], s.byName[name] = name, pid
-	mortal(pid)
 	return s.answer(kindStarted, name, nil)
 }
 

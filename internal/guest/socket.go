@@ -24,9 +24,10 @@ func newSocket(file *os.File) (*socket, error) {
 	return &socket{file: file, raw: raw}, nil
 }
 
-// read takes one message. With files false, attached descriptors are dropped
-// by the kernel. On error the caller owns no descriptor.
-func (s *socket) read(files bool) (h header, body []byte, fds []int, err error) {
+// read takes one message whose body is at most limit bytes. With files false,
+// attached descriptors are dropped by the kernel. On error the caller owns no
+// descriptor.
+func (s *socket) read(files bool, limit uint32) (h header, body []byte, fds []int, err error) {
 	b := make([]byte, headerSize)
 	n := 0
 	if files {
@@ -36,7 +37,7 @@ func (s *socket) read(files bool) (h header, body []byte, fds []int, err error) 
 		_, err = io.ReadFull(s.file, b[n:])
 	}
 	if err == nil {
-		h, err = parseHeader(b)
+		h, err = parseHeader(b, limit)
 	}
 	if err == nil && int(h.files) != len(fds) {
 		err = refuse("descriptors", "as many as the header says", len(fds))

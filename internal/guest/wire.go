@@ -11,6 +11,12 @@ import (
 // arguments and environment, so nothing larger could start.
 const MaxMessage = 4 << 20
 
+// maxAnswer bounds the body of what the machine says.
+const maxAnswer = 8 << 10
+
+// maxPath bounds a path in an answer: the kernel takes no longer ones.
+const maxPath = 4096
+
 // A message is a header and a body, integers little-endian:
 //
 //	body length u32, kind u8, descriptors u8, zero u16, command u32
@@ -46,7 +52,8 @@ func (h header) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, h.command)
 }
 
-func parseHeader(b []byte) (header, error) {
+// parseHeader refuses a body of more than limit bytes.
+func parseHeader(b []byte, limit uint32) (header, error) {
 	if len(b) != headerSize {
 		return header{}, refuse("header", "12 bytes", len(b))
 	}
@@ -57,8 +64,8 @@ func parseHeader(b []byte) (header, error) {
 		command: binary.LittleEndian.Uint32(b[8:]),
 	}
 	switch {
-	case h.size > MaxMessage:
-		return header{}, refuse("header size", "at most 4 MiB", int(h.size))
+	case h.size > limit:
+		return header{}, refuse("header size", "at most "+strconv.Itoa(int(limit)), int(h.size))
 	case b[6] != 0 || b[7] != 0:
 		return header{}, refuse("header reserved", "0", int(b[6])|int(b[7])<<8)
 	case h.files > maxFiles || h.files > 0 && h.kind != kindStart:
@@ -192,7 +199,7 @@ func parseExit(body []byte) (Exit, error) {
 
 func (e *StartFailure) encode() []byte {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(e.Errno))
-	return appendString(b, e.Path)
+	return appendString(b, e.Path[:min(len(e.Path), maxPath)])
 }
 
 func parseFailure(body []byte) (*StartFailure, error) {

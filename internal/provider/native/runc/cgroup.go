@@ -104,7 +104,7 @@ func empty(ctx context.Context, dir string) error {
 		return err
 	}
 	buf := make([]byte, 256)
-	for {
+	for pause := 1; ; pause = min(pause+1, 20) {
 		n, err := f.ReadAt(buf, 0)
 		if n == 0 {
 			return gone(err)
@@ -115,10 +115,11 @@ func empty(ctx context.Context, dir string) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("cgroup %s still holds processes: %w", dir, err)
 		}
-		// The kernel reports a change as an exceptional condition. The short
-		// bound is for ctx, not for the event.
+		// The kernel reports a change as an exceptional condition, but holds a
+		// report back that follows another within 10 ms; hence the short first
+		// bounds. The last is for ctx.
 		raw.Control(func(fd uintptr) {
-			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, 20)
+			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, pause)
 		})
 	}
 }

@@ -181,6 +181,8 @@ func (d *driver) run(ctx context.Context, s machine.Spec, tree hierarchy, socket
 	cmd := exec.CommandContext(ctx, "runc", "--root", d.root, "--log", log,
 		"run", "--detach", "--preserve-fds", "1",
 		"--pid-file", filepath.Join(dir, "pid"), "--bundle", dir, s.ID)
+	// Nothing of the owner's environment is runc's business.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: group, Setsid: true}
 	if err := cmd.Run(); err != nil {

@@ -37,7 +37,6 @@ func ociSpec(s machine.Spec, cgroup string) *specs.Spec {
 			Cwd:             "/",
 			NoNewPrivileges: !s.Twin.NewPrivileges,
 			Capabilities:    capabilities(s.Twin.Capabilities),
-			OOMScoreAdj:     oomScore(),
 			Rlimits:         rlimits(),
 		},
 		Mounts: mounts(s),
@@ -62,20 +61,6 @@ func ociSpec(s machine.Spec, cgroup string) *specs.Spec {
 		spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = nil, nil
 	}
 	return spec
-}
-
-// oomScore puts the guest init behind the workload when memory runs out. It is
-// inherited, so init sets it back for what it starts. A host that was itself
-// denied the privilege does without: init is small, and the kernel takes the
-// largest first.
-func oomScore() *int {
-	var caps [2]unix.CapUserData
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil ||
-		caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) == 0 {
-		return nil
-	}
-	score := -999
-	return &score
 }
 
 // rlimits are the same on every host, unless the host itself is held to less.

@@ -20,6 +20,12 @@ func main() {
 		refused()
 	case "storm":
 		storm()
+	case "bomb":
+		for {
+			cmd := exec.Command("/bin/hostile", "bomb")
+			cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+			cmd.Start()
+		}
 	case "hog":
 		hog()
 	case "touch-init":
