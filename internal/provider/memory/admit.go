@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Reasons of this package that the contract does not name.
+const (
+	reasonInvalid      = "invalid_request" // the cause is a *sandbox.Invalid
+	reasonNotDirectory = "not_directory"
+	reasonTooMany      = "too_many"
+)
+
+func invalid(op sandbox.Operation, cause error) error {
+	return sandbox.Failed(op, reasonInvalid, cause)
+}
+
+// admit checks a request against the envelope, in the order in which selection
+// does. The Runner has done so already; a provider that relies on it is the
+// one that a second Runner would break.
+func (p *Provider) admit(op sandbox.Operation, r sandbox.ProvisionRequest) error {
+	if err := r.Validate(); err != nil {
+		if inv := (*sandbox.Invalid)(nil); errors.As(err, &inv) && strings.HasPrefix(inv.Field, "mounts") {
+			return sandbox.Unavailable(op, sandbox.RequireMounts, inv.Field+": "+inv.Got, inv.Expected)
+		}
+		return invalid(op, err)
+	}
+	if r.Target != p.caps.Target() {
+		return sandbox.Conflict(op, describe(p.caps.Target()), describe(r.Target))
+	}
+	lacks := func(requirement sandbox.Requirement, wanted string) error {
+		return sandbox.Unavailable(op, requirement, wanted, "")
+	}
+	profile := r.Profile
+	switch {
+	case !slices.Contains(p.caps.Tiers, profile.Tier):
+		return lacks(sandbox.RequireTier, string(profile.Tier))
+	case !slices.Contains(p.caps.Platforms, r.Platform):
+		return lacks(sandbox.RequirePlatform, r.Platform.OS+"/"+r.Platform.Architecture)
+	case len(profile.Packages) > 0 && !slices.Contains(p.caps.PackageManagers, profile.Packages[0].Manager):
+		return lacks(sandbox.RequirePackages, string(profile.Packages[0].Manager))
+	case !slices.Contains(p.caps.NetworkModes, profile.NetworkPolicy.Mode):
+		return lacks(sandbox.RequireNetworkPolicy, string(profile.NetworkPolicy.Mode))
+	case !p.caps.EgressCertification.Meets(profile.NetworkPolicy.RequiredGrade()):
+		return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, string(profile.NetworkPolicy.RequiredGrade()), string(p.caps.EgressCertification))
+	case !slices.Contains(p.caps.RetentionModes, profile.RetentionMode):
+		return lacks(sandbox.RequireRetention, string(profile.RetentionMode))
+	}
+	if axis := profile.ResourceLimits.Within(p.caps.MinimumResources, p.caps.MaximumResources); axis != "" {
+		return lacks(sandbox.RequireResources, axis)
+	}
+	if int64(len(r.Mounts)) > p.caps.MaxMounts {
+		return sandbox.Unavailable(op, sandbox.RequireMounts, strconv.Itoa(len(r.Mounts)), strconv.FormatInt(p.caps.MaxMounts, 10))
+	}
+	return p.checkDeadline(op, "expires_at", r.ExpiresAt)
+}
+
+// checkDeadline refuses a deadline that has passed: what it bounds could never
+// be used.
+func (p *Provider) checkDeadline(op sandbox.Operation, field string, t sandbox.Timestamp) error {
+	if now := p.now(); !now.Before(t) {
+		return invalid(op, &sandbox.Invalid{Field: field, Expected: "later than " + string(now), Got: string(t)})
+	}
+	return nil
+}
+
+func describe(t sandbox.Target) string {
+	return t.Provider + " " + t.ProviderRevision + " " + t.MaterializationRevision + " " + string(t.Placement)
+}
+
+// copyRequest makes r independent of its caller.
+func copyRequest(r sandbox.ProvisionRequest) sandbox.ProvisionRequest {
+	r.Mounts = slices.Clone(r.Mounts)
+	r.Profile = copyProfile(r.Profile)
+	return r
+}
+
+func copyProfile(p sandbox.Profile) sandbox.Profile {
+	p.Packages = slices.Clone(p.Packages)
+	p.NetworkPolicy.Destinations = slices.Clone(p.NetworkPolicy.Destinations)
+	return p
+}
+
+func copyInstance(i sandbox.Instance) sandbox.Instance {
+	i.Mounts = slices.Clone(i.Mounts)
+	i.Profile = copyProfile(i.Profile)
+	return i
+}
