@@ -1,0 +1,103 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Why a leaf of the output tree is not in the output directory, beside the
+// refusals of the contract and of package contain.
+const (
+	refusedNoDirectory = "no_output_directory" // the Spec names none
+	refusedChanged     = "changed"             // not the bytes that the listing named
+)
+
+// outputs copies the regular files of the output tree into the output
+// directory. The names come from the workload, so every file is written by
+// descriptor below that directory: a link that lies there is never followed,
+// and nothing outside is touched. Links and special files are named only.
+func (s *session) outputs(ctx context.Context) error {
+	leaves, err := s.list(ctx, sandbox.OutputPath)
+	if err != nil {
+		return err
+	}
+	var wanted []sandbox.FileMember
+	for _, l := range leaves {
+		if l.Type == sandbox.LeafRegular && l.Size <= sandbox.MaxFileBytes {
+			wanted = append(wanted, sandbox.FileMember{Path: l.Path, MaximumBytes: l.Size})
+		}
+	}
+	var to *contain.Root
+	if s.spec.OutDir != "" && len(wanted) > 0 {
+		if to, err = openOutDir(s.spec.OutDir); err != nil {
+			return err
+		}
+		defer to.Close()
+	}
+	files := s.files(ctx, sandbox.OutputPath, wanted)
+	var failures []error
+	for _, l := range leaves {
+		o := Output{Path: text(l.Path), PathHex: asHex(l.Path), Type: l.Type, Size: l.Size, Digest: l.Digest}
+		var err error
+		o.Refused, err = s.output(ctx, l, files, to)
+		if err != nil {
+			failures = append(failures, err)
+		}
+		s.record.Outputs = append(s.record.Outputs, o)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// output copies one leaf, or says why not. What the workload did is a refusal;
+// what this host could not do is an error too.
+func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *contain.Root) (string, error) {
+	switch {
+	case l.Type != sandbox.LeafRegular:
+		return string(sandbox.RefusedNotRegular), nil
+	case l.Size > sandbox.MaxFileBytes:
+		return string(sandbox.RefusedTooLarge), nil
+	case to == nil:
+		return refusedNoDirectory, nil
+	}
+	r, err := files.read(l.Path)
+	if err != nil || r.Refused != "" {
+		return string(r.Refused), err
+	}
+	if canonical.Digest(r.Content) != string(l.Digest) {
+		return refusedChanged, nil
+	}
+	mode := os.FileMode(0o644)
+	if l.Executable {
+		mode = 0o755
+	}
+	if err := to.WriteFile(ctx, l.Path, r.Content, mode); err != nil {
+		var refused contain.Refusal
+		if errors.As(err, &refused) {
+			return string(refused), err
+		}
+		return string(contain.ErrFailed), err
+	}
+	return "", nil
+}
+
+// openOutDir makes the directory where it is missing. A link on the way to it
+// is the user's own.
+func openOutDir(dir string) (*contain.Root, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	return contain.Open(real, contain.Options{})
+}

@@ -1,0 +1,228 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Runner does Runs on one execution target.
+type Runner struct {
+	Adapters []sandboxruntime.Adapter
+	Target   sandbox.Target
+	Platform sandbox.Platform
+	Version  string
+	// Clock is nil for the machine's own.
+	Clock sandboxruntime.Clock
+	// Report is told of failures that nobody is left to be told of; nil drops
+	// them.
+	Report func(error)
+}
+
+// Bounds of the parts of a Run that have none of their own.
+const (
+	releaseBound = 60 * time.Second // ending the machine
+	killBound    = 10 * time.Second // from SIGKILL to the end of the streams
+	grace        = 5 * time.Second  // from a person's interrupt to SIGKILL
+)
+
+// Run does one Run. The Record is never nil and holds what is known, also
+// beside an error.
+//
+// Blocks: until the command ended or its Timeout passed, and the machine is
+// gone. When ctx is done the machine is destroyed without collecting.
+// Errors: *Error; a command that fails, is killed or does not start is none.
+func (r *Runner) Run(ctx context.Context, spec Spec) (*Record, error) {
+	if r.Clock == nil {
+		own := *r
+		own.Clock = sandboxruntime.System
+		r = &own
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &session{Runner: r, spec: spec, stop: newStop(spec.Stop, cancel)}
+	defer s.stop.end()
+	s.begin()
+	err := s.run(ctx)
+	s.record.FinishedAt = sandbox.At(r.Clock.Now())
+	return s.record, err
+}
+
+// session is one Run under way.
+type session struct {
+	*Runner
+	spec    Spec
+	stop    *stop
+	runtime *sandboxruntime.Runtime
+	plans   []planned
+	id      sandbox.InstanceID
+	record  *Record
+}
+
+func (s *session) begin() {
+	profile := s.spec.profile()
+	keys := slices.Sorted(maps.Keys(s.spec.Environment))
+	s.record = &Record{
+		Schema: RecordSchema, Checkfu: s.Version,
+		RunID: mint("run_"), SessionID: mint("ses_"), AttemptID: mint("att_"), LeaseID: mint("lea_"),
+		StartedAt: sandbox.At(s.Clock.Now()), Profile: profile, Platform: s.Platform, RootImage: s.spec.Image,
+		ImageDigest:        sandbox.ImageDigest(s.spec.Image),
+		MachineMemoryBytes: profile.ResourceLimits.MemoryBytes + profile.ResourceLimits.DiskBytes,
+		Command: Command{
+			WorkingDirectory: s.spec.directory(), EnvironmentKeys: keys, TimeoutMillis: s.spec.Timeout.Milliseconds(),
+		},
+	}
+	plain := true
+	for _, a := range s.spec.Command {
+		s.record.Command.Arguments = append(s.record.Command.Arguments, text(a))
+		plain = plain && asHex(a) == ""
+	}
+	for i := 0; !plain && i < len(s.spec.Command); i++ {
+		s.record.Command.ArgumentsHex = append(s.record.Command.ArgumentsHex, hex.EncodeToString([]byte(s.spec.Command[i])))
+	}
+}
+
+func mint(prefix string) string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return prefix + hex.EncodeToString(b[:])
+}
+
+// run is the whole flow: everything before the machine exists, then the
+// machine, which is gone when run returns.
+func (s *session) run(ctx context.Context) error {
+	defer func() {
+		for _, p := range s.plans {
+			if err := p.plan.Close(); err != nil {
+				s.record.fail(PhasePlan, err)
+			}
+		}
+	}()
+	if err := s.phase(PhaseSelect, func() error { return s.choose(ctx) }); err != nil {
+		return err
+	}
+	if err := s.phase(PhasePlan, func() error { return s.plan(ctx) }); err != nil {
+		return err
+	}
+	if err := s.phase(PhaseProvision, func() error { return s.provision(ctx) }); err != nil {
+		return err
+	}
+	return s.drive(ctx)
+}
+
+// phase runs one phase, times it, and records its failure.
+func (s *session) phase(phase Phase, do func() error) error {
+	start := s.Clock.Now()
+	err := do()
+	s.record.Phases = append(s.record.Phases, Timing{phase, s.Clock.Now().Sub(start).Milliseconds()})
+	if err == nil {
+		return nil
+	}
+	if sig := s.stop.first(); sig != "" && s.record.Cause == "" {
+		s.record.Cause, s.record.StopSignal = CauseInterrupted, string(sig)
+	}
+	s.record.fail(phase, err)
+	return &Error{phase, err}
+}
+
+func (s *session) choose(ctx context.Context) error {
+	if err := s.spec.validate(); err != nil {
+		return err
+	}
+	selector := sandboxruntime.Selector{Adapters: s.Adapters, Clock: s.Clock, Report: s.Report}
+	runtime, err := selector.Select(ctx, sandboxruntime.Wanted{
+		Target: s.Target, Profile: s.spec.profile(), Platform: s.Platform, RootImage: s.spec.Image, Mounts: s.spec.declared(),
+	})
+	if err != nil {
+		return err
+	}
+	s.runtime = runtime
+	s.record.Envelope = runtime.Capabilities()
+	for _, axis := range sandbox.Axes() {
+		s.record.Enforcement = append(s.record.Enforcement, Enforced{axis, s.record.Envelope.Enforcement.On(axis)})
+	}
+	for _, n := range runtime.Narrowings() {
+		s.record.Narrowings = append(s.record.Narrowings, Narrowing{n.Axis, n.Claimed, n.Admitted})
+	}
+	return nil
+}
+
+func (s *session) provision(ctx context.Context) error {
+	s.record.ExpiresAt = sandbox.At(s.Clock.Now().Add(s.spec.Timeout + Margin))
+	mounts := s.spec.declared()
+	if mounts == nil {
+		mounts = []sandbox.Mount{}
+	}
+	instance, err := s.runtime.Provision(ctx, sandbox.ProvisionRequest{
+		WorkspaceID: "local", SessionID: s.record.SessionID, RunID: s.record.RunID, AttemptID: s.record.AttemptID,
+		LeaseID: s.record.LeaseID, LeaseEpoch: 1, Target: s.Target, Profile: s.spec.profile(), Platform: s.Platform,
+		RootImage: s.spec.Image, Mounts: mounts, ExpiresAt: s.record.ExpiresAt,
+	})
+	if err != nil {
+		return err
+	}
+	s.id = instance.InstanceID
+	s.record.InstanceID = string(s.id)
+	return nil
+}
+
+// drive does what needs the machine and then ends it, whatever happened: by
+// release where all went well, else by force.
+func (s *session) drive(ctx context.Context) error {
+	err := s.work(ctx)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+	defer cancel()
+	end := s.phase(PhaseRelease, func() error {
+		if err == nil && ctx.Err() == nil {
+			released, releaseErr := s.runtime.Release(ending, s.id, sandbox.ReleaseRequest{})
+			if releaseErr == nil {
+				s.record.Disposition = released.Disposition
+				return nil
+			}
+			s.record.fail(PhaseRelease, releaseErr)
+		}
+		if destroyErr := s.runtime.Destroy(ending, s.id); destroyErr != nil {
+			return fmt.Errorf("machine %s may still be there, see checkfu sweep: %w", s.id, destroyErr)
+		}
+		s.record.Disposition = sandbox.DispositionDestroyed
+		return nil
+	})
+	return errors.Join(err, end)
+}
+
+// work stages, starts and follows the command, and collects.
+func (s *session) work(ctx context.Context) error {
+	if err := s.phase(PhaseStage, func() error { return s.stage(ctx) }); err != nil {
+		return err
+	}
+	if err := s.phase(PhaseActivate, func() error { _, err := s.runtime.Activate(ctx, s.id); return err }); err != nil {
+		return err
+	}
+	var process sandbox.Process
+	err := s.phase(PhaseOpen, func() (err error) {
+		process, err = s.runtime.OpenProcess(ctx, s.id, s.spec.request())
+		if cause := startFailure(err); cause != "" {
+			s.record.Cause = cause
+			s.record.fail(PhaseOpen, err)
+			err = nil // the caller's mistake, and an answer
+		}
+		return err
+	})
+	if err != nil || process == nil {
+		return err
+	}
+	evidence := process.Evidence()
+	s.record.Evidence = &evidence
+	if err := s.phase(PhaseCommand, func() error { return s.follow(ctx, process) }); err != nil {
+		return err
+	}
+	return s.phase(PhaseCollect, func() error { return s.collect(ctx) })
+}
