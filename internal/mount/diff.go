@@ -31,7 +31,7 @@ type ReadFunc func(path string) ([]byte, error)
 type Baseline struct {
 	Files   map[string]File
 	Links   map[string]string // staged links: path to target
-	leftOut map[string]bool
+	leftOut map[string]Reason
 	ignored func(context.Context, []string) (map[string]bool, error)
 }
 
@@ -62,9 +62,9 @@ type Change struct {
 
 	Special   []Entry  // neither file, link nor directory; or a link without a target
 	TooLarge  []Entry  // over MaxFile
-	Conflicts []string // at or below a path that was left out at staging, so the user has one
+	Conflicts []string // at or below a path that was left out at staging: the user has one there
 	Refused   []string // names that git takes in no patch
-	Ignored   []string // new, and covered by the ignore rules as they were staged
+	Ignored   []string // new, and covered by the ignore rules as they were at staging
 }
 
 // Empty reports whether a patch of the change would hold nothing.
@@ -125,7 +125,10 @@ func (c *Change) sort(base Baseline, e Entry, read ReadFunc) (isNew bool, err er
 	switch {
 	case wasLink && e.Type == TypeSymlink && e.Target == target:
 		return false, nil
-	case !wasFile && !wasLink && covered(base.leftOut, e.Path):
+	case !wasFile && !wasLink && covered(base.leftOut, e.Path) == Ignored:
+		c.Ignored = append(c.Ignored, e.Path)
+		return false, nil
+	case !wasFile && !wasLink && covered(base.leftOut, e.Path) != "":
 		c.Conflicts = append(c.Conflicts, e.Path)
 		return false, nil
 	case !wasFile && !wasLink && reserved(e.Path), e.Type == TypeSymlink && gitmodules(e.Path):

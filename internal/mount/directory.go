@@ -30,7 +30,7 @@ func Directory(ctx context.Context, o DirOptions) (*Plan, error) {
 	if err != nil {
 		return nil, &Error{Op: "directory", Path: o.Dir, Reason: "not a directory that can be read", Err: errors.Unwrap(err)}
 	}
-	p := &Plan{Counts: map[Reason]int{}, leftOut: map[string]bool{}, linksStaged: o.Links, format: "sha1", close: []io.Closer{t}}
+	p := &Plan{Counts: map[Reason]int{}, leftOut: map[string]Reason{}, linksStaged: o.Links, format: "sha1", close: []io.Closer{t}}
 	if err := p.walk(ctx, t, o.Dir); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

@@ -40,7 +40,7 @@ echo more >>a; rm b; chmod +x c; echo staged >s; git add s; git rm -q --cached e
 			dirty: true, status: " M a\n D b\n M c\nMM d/x\nD  empty\nA  s\n",
 			edit: `echo z >>a; echo b >b; chmod -x c; rm s; echo x4 >>d/x; : >empty`},
 		{name: "untracked left out", setup: mixed + `; echo u >u; mkdir v; echo v >v/w`,
-			skips: []Skip{{"u", Untracked}, {"v/", Untracked}}, edit: `echo mine >u; echo z >z`, except: []string{"u", "v/w"}},
+			skips: []Skip{{"u", Untracked}, {"v/w", Untracked}}, edit: `echo mine >u; echo z >z; mkdir v; echo n >v/new; echo n >v/w`, except: []string{"u", "v/w"}},
 		{name: "untracked taken", setup: mixed + `; echo u >u; mkdir v; echo v >v/w; echo S >.env`, opts: GitOptions{Untracked: true},
 			dirty: true, status: "?? u\n?? v/\n", skips: []Skip{{".env", Ignored}}, edit: `echo more >>u; rm -r v`, except: []string{".env"}},
 		{name: "committed only", setup: mixed + `; echo dirty >>a; rm b`, opts: GitOptions{CommittedOnly: true}, edit: `:`, except: []string{"a", "b"}},

@@ -40,7 +40,7 @@ type GitOptions struct {
 // Errors: *Error; its cause is ErrTooMany past MaxEntries.
 // Blocks: while it reads every file once; ends when ctx does.
 func Git(ctx context.Context, o GitOptions) (*Plan, error) {
-	p := &Plan{Counts: map[Reason]int{}, leftOut: map[string]bool{}, linksStaged: o.Links, isGit: true}
+	p := &Plan{Counts: map[Reason]int{}, leftOut: map[string]Reason{}, linksStaged: o.Links, isGit: true}
 	err := p.planGit(ctx, o)
 	if err == nil {
 		return p, nil

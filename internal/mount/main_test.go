@@ -28,10 +28,14 @@ func newWorld(t *testing.T, initArgs ...string) *world {
 	w.repo, w.box = filepath.Join(w.dir, "repo"), filepath.Join(w.dir, "box")
 	t.Setenv("HOME", filepath.Join(w.dir, "home"))
 	t.Setenv("XDG_CONFIG_HOME", "")
-	for _, dir := range []string{w.repo, w.box, filepath.Join(w.dir, "home"), filepath.Join(w.dir, "temp")} {
+	for _, dir := range []string{w.repo, w.box, filepath.Join(w.dir, "home")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	config := "[gc]\n\tauto = 0\n[core]\n\tfsync = none\n[advice]\n\tdetachedHead = false\n"
+	if err := os.WriteFile(filepath.Join(w.dir, "home", ".gitconfig"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	w.git(w.repo, append([]string{"init", "-q", "-b", "main"}, initArgs...)...)
 	return w
@@ -73,7 +77,7 @@ func (w *world) plan(o GitOptions) *Plan {
 	if o.Dir == "" {
 		o.Dir = w.repo
 	}
-	o.TempDir = filepath.Join(w.dir, "temp")
+	o.TempDir = w.TempDir()
 	p, err := Git(context.Background(), o)
 	if err != nil {
 		w.Fatal(err)

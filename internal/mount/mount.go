@@ -192,9 +192,9 @@ type Plan struct {
 	Summary string
 
 	linksStaged bool
-	leftOut     map[string]bool // paths, or "directory/", that the source holds and the mount does not
-	format      string          // object format for the patch
-	exclude     []byte          // ignore rules that are not in the tree
+	leftOut     map[string]Reason // paths, or "directory/", that the source holds and the mount does not
+	format      string            // object format for the patch
+	exclude     []byte            // ignore rules that are not in the tree
 	isGit       bool
 	git         *git
 	temp        string
@@ -224,7 +224,7 @@ func (p *Plan) skip(path string, reason Reason) {
 		p.Skips = append(p.Skips, Skip{path, reason})
 	}
 	if !reason.Staged() && reason != EmptyDir {
-		p.leftOut[path] = true
+		p.leftOut[path] = reason
 	}
 }
 

@@ -63,21 +63,24 @@ func gitmodules(path string) bool {
 // inGit reports whether the path is the mount's own .git or below it.
 func inGit(path string) bool { return path == ".git" || strings.HasPrefix(path, ".git/") }
 
-// covered reports whether the path, or a directory above it, is in set, where
-// "a/" and "a" both stand for a and all that is below it.
-func covered(set map[string]bool, path string) bool {
+// covered returns the reason for which the path, or a directory above it, is
+// in set, where "a/" and "a" both stand for a and all that is below it; or "".
+func covered(set map[string]Reason, path string) Reason {
 	if len(set) == 0 {
-		return false
+		return ""
 	}
-	if set[path] || set[path+"/"] {
-		return true
-	}
-	for i, c := range []byte(path) {
-		if c == '/' && (set[path[:i]] || set[path[:i+1]]) {
-			return true
+	for i := range len(path) + 1 {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if r := set[path[:i]]; r != "" {
+			return r
+		}
+		if r := set[path[:i]+"/"]; r != "" {
+			return r
 		}
 	}
-	return false
+	return ""
 }
 
 // collision returns a path that occurs twice or has a file or link above it;

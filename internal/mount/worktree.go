@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -140,7 +141,10 @@ func (s *stager) isLFSContent(e entry, f File) (bool, error) {
 
 // stageOthers stages or names what is not in the index.
 func (s *stager) stageOthers(ctx context.Context, t *tree, untracked bool) error {
-	paths, err := s.r.others(ctx, false, !untracked)
+	paths, err := s.r.others(ctx, false, false)
+	if errors.Is(err, ErrTooMany) && !untracked {
+		paths, err = s.r.others(ctx, false, true) // by directory
+	}
 	if err != nil {
 		return err
 	}
@@ -148,10 +152,10 @@ func (s *stager) stageOthers(ctx context.Context, t *tree, untracked bool) error
 		switch {
 		case !admitted(strings.TrimSuffix(path, "/")):
 			return fmt.Errorf("untracked path %s is none", printable(path))
+		case strings.HasSuffix(path, "/") && untracked:
+			s.p.skip(path, Nested)
 		case !untracked:
 			s.p.skip(path, Untracked)
-		case strings.HasSuffix(path, "/"):
-			s.p.skip(path, Nested)
 		default:
 			if err := s.stageUntracked(ctx, t, path); err != nil {
 				return err
