@@ -4,6 +4,7 @@ package contain
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,15 +160,15 @@ func TestListUnderMover(t *testing.T) {
 	write(t, dir+"/a/dir/secret", "x")
 	write(t, dir+"/b/dir/.empty", "")
 	for _, side := range []string{"/a", "/b"} { // something to walk, so that the race has room
-		for _, name := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
-			write(t, dir+side+"/other"+name+"/file", name)
+		for n := range 50 {
+			write(t, fmt.Sprintf("%s%s/other%d/file", dir, side, n), "x")
 		}
 	}
 	root := open(t, dir)
 	swap(t, dir+"/a/dir", dir+"/b/dir")
 	var told, changed int
-	for limit := time.Now().Add(time.Minute); (told < 20 || changed < 20) && time.Now().Before(limit); {
-		list, err := root.List(t.Context(), ".", ListOptions{MaximumEntries: 100, Digests: changed%2 == 0})
+	for limit := time.Now().Add(time.Minute); (told < 100 || changed < 200) && time.Now().Before(limit); {
+		list, err := root.List(t.Context(), ".", ListOptions{MaximumEntries: 200, Digests: changed%2 == 0})
 		if errors.Is(err, ErrChanged) {
 			changed++
 			continue
@@ -180,7 +181,7 @@ func TestListUnderMover(t *testing.T) {
 				found++
 			}
 		}
-		if found != 1 || len(list) != 18 {
+		if found != 1 || len(list) != 102 {
 			t.Fatalf("secret is listed %d times among %d entries", found, len(list))
 		}
 	}
