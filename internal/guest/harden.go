@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,26 @@ func harden() error {
 	// have to come here.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && os.Getpid() != 1 {
 		return os.NewSyscallError("prctl PR_SET_CHILD_SUBREAPER", err)
+	}
+	return nil
+}
+
+// deafen has the kernel drop every signal that the workload may send to PID 1,
+// by giving each its default action. Catching is not enough where the sender
+// has our uid: the runtime takes a queued SIGSEGV for a fault of its own and
+// ends. SIGCHLD is wanted, SIGURG is the runtime's. A fault of our own still
+// ends the process, as it should. Only for the kernel's own PID 1.
+func deafen() error {
+	var action struct{ handler, flags, restorer, mask uint64 } // SIG_DFL
+	for n := 1; n <= 64; n++ {
+		switch syscall.Signal(n) {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG:
+			continue
+		}
+		if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(n),
+			uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0); errno != 0 {
+			return os.NewSyscallError("rt_sigaction", errno)
+		}
 	}
 	return nil
 }

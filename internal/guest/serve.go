@@ -51,12 +51,18 @@ func serve(fd int) error {
 	}
 	reserveThreads()
 	s := &server{socket: conn, oom: oom, byPid: map[int]uint32{}, byName: map[uint32]int{}}
+	children := childSignals()
+	if os.Getpid() == 1 {
+		if err := deafen(); err != nil {
+			return err
+		}
+	}
 	if err := conn.write(message(kindHello, 0, 0, []byte{version}), nil); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
 	go func() { failed <- s.requests() }()
-	go func() { failed <- s.reap() }()
+	go func() { failed <- s.reap(children) }()
 	if err := <-failed; err != io.EOF {
 		return err
 	}
@@ -157,8 +163,11 @@ func (s *server) start(name uint32, r *startRequest, fds []int) error {
 }
 
 func (s *server) signal(name uint32, body []byte) error {
-	if len(body) != 1 || body[0] == 0 || body[0] > 64 {
-		return refuse("signal", "one of 1 to 64", len(body))
+	if len(body) != 1 {
+		return refuse("signal", "1 byte", len(body))
+	}
+	if body[0] == 0 || body[0] > 64 {
+		return refuse("signal", "one of 1 to 64", int(body[0]))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +178,8 @@ func (s *server) signal(name uint32, body []byte) error {
 	return s.answer(kindSignalled, name, nil)
 }
 
-func (s *server) reap() error {
-	for range childSignals() {
+func (s *server) reap(children <-chan os.Signal) error {
+	for range children {
 		for more := true; more; {
 			var err error
 			if more, err = s.reapNext(); err != nil {

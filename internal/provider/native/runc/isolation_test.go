@@ -64,7 +64,7 @@ func TestRefused(t *testing.T) {
 func TestInitIsOutOfReach(t *testing.T) {
 	m := newHost(t).start(t)
 	out, exit := finish(t, m, nil, "hostile", "touch-init")
-	want := map[string]string{"fd": "EACCES", "mem": "EACCES", "environ": "EACCES", "ptrace": "EPERM", "getfd": "EPERM", "own-fds": "ok"}
+	want := map[string]string{"fd": "EACCES", "mem": "EACCES", "environ": "EACCES", "ptrace": "EPERM", "getfd": "EPERM", "prlimit": "EPERM", "own-fds": "ok"}
 	if d := cmp.Diff(want, lines(out)); d != "" || exit != (machine.Exit{}) {
 		t.Errorf("%+v %s", exit, d)
 	}

@@ -48,7 +48,7 @@ readlinkat fchmodat faccessat pselect6 ppoll set_robust_list get_robust_list
 splice tee sync_file_range vmsplice utimensat epoll_pwait signalfd
 timerfd_create eventfd fallocate timerfd_settime timerfd_gettime accept4
 signalfd4 eventfd2 epoll_create1 dup3 pipe2 inotify_init1 preadv pwritev
-rt_tgsigqueueinfo recvmmsg prlimit64 syncfs sendmmsg getcpu process_vm_readv
+rt_tgsigqueueinfo recvmmsg syncfs sendmmsg getcpu process_vm_readv
 process_vm_writev sched_setattr sched_getattr renameat2 seccomp getrandom
 memfd_create execveat membarrier mlock2 copy_file_range preadv2 pwritev2
 pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq pidfd_send_signal
@@ -84,6 +84,13 @@ func filter() *specs.LinuxSeccomp {
 				Names:  []string{"clone"},
 				Action: specs.ActAllow,
 				Args:   []specs.LinuxSeccompArg{{Index: 0, Value: namespaceFlags, ValueTwo: 0, Op: specs.OpMaskedEqual}},
+			},
+			{
+				// Of itself only: the limits of the guest init, which has the same
+				// uid, include how much processor time it has to live.
+				Names:  []string{"prlimit64"},
+				Action: specs.ActAllow,
+				Args:   []specs.LinuxSeccompArg{{Index: 0, Value: 0, Op: specs.OpEqualTo}},
 			},
 			// Programs fall back from these, but only if they seem not to exist.
 			{Names: []string{"io_uring_setup", "io_uring_enter", "io_uring_register"}, Action: specs.ActErrno, ErrnoRet: &enosys},

@@ -124,6 +124,18 @@ func touchInit() {
 	for range 1000 {
 		unix.Kill(1, unix.SIGKILL)
 	}
+	report("prlimit", unix.Prlimit(1, unix.RLIMIT_CPU, &unix.Rlimit{}, nil))
+	// Queued signals carry a cause of the sender's choice, to any thread.
+	tasks, _ := filepath.Glob("/proc/1/task/*")
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(filepath.Base(task))
+		for s := 1; s < 65; s++ {
+			info := [16]uint64{uint64(s), 0xffffffff} // si_code SI_QUEUE
+			unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(&info)))
+			unix.Syscall6(unix.SYS_RT_TGSIGQUEUEINFO, 1, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(&info)), 0, 0)
+			unix.Syscall6(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(pidfd), uintptr(s), uintptr(unsafe.Pointer(&info)), 0, 0, 0)
+		}
+	}
 	report("own-fds", ownFDs())
 }
 
