@@ -80,16 +80,11 @@ func (k *worker) look(dir int, n name, path string) error {
 // digest reads one regular file. Its size and change time are the same before
 // and after, or it is in motion.
 func (k *worker) digest(dir int, name, path string) error {
-	fd, _, err := k.root.openRegular(openat2(dir, name, unix.O_PATH|unix.O_NOFOLLOW))
+	fd, before, err := k.root.openRegular(openat2(dir, name, unix.O_PATH|unix.O_NOFOLLOW))
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	// The stamp is of the open file: what changed before that does not matter.
-	var before, after unix.Stat_t
-	if err := unix.Fstat(fd, &before); err != nil {
-		return err
-	}
 	if k.options.MaximumBytes > 0 {
 		if err := k.count(&k.bytes, before.Size, k.options.MaximumBytes, path, ErrTooLarge); err != nil {
 			return err
@@ -98,6 +93,7 @@ func (k *worker) digest(dir int, name, path string) error {
 	if err := k.read(fd, before.Size, path); err != nil {
 		return err
 	}
+	var after unix.Stat_t
 	if err := unix.Fstat(fd, &after); err != nil {
 		return err
 	}

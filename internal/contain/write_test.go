@@ -56,7 +56,7 @@ func TestWriteRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, outside := t.TempDir(), t.TempDir()
 			hostileTree(t, dir, outside)
-			must(t, os.MkdirAll(dir+"/out/real", 0o755), os.Symlink("/etc", dir+"/out/link"))
+			must(t, os.MkdirAll(dir+"/out/real", 0o755), os.Symlink(outside, dir+"/out/link"))
 			root := open(t, dir)
 			err := root.WriteFile(t.Context(), test.path, []byte("data"), 0o640)
 			if test.want != "" {
@@ -72,9 +72,6 @@ func TestWriteRefusals(t *testing.T) {
 			must(t, err)
 			if data, _ := os.ReadFile(outside + "/file"); len(names) != 1 || string(data) != "outside" {
 				t.Errorf("outside was touched: %v %q", names, data)
-			}
-			if _, err := os.Lstat("/etc/new"); err == nil {
-				t.Error("/etc/new was made")
 			}
 			list, err := root.List(t.Context(), ".", ListOptions{MaximumEntries: 100})
 			must(t, err)
