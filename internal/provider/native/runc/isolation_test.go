@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,39 @@ func TestInitIsOutOfReach(t *testing.T) {
 	}
 	if err := m.Alive(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestInitIsSmall holds the guest init to what the process limit allows it, and
+// to little memory.
+func TestInitIsSmall(t *testing.T) {
+	m := newHost(t).start(t, func(s *machine.Spec) { s.Limits.Processes = 500 })
+	procs := make([]machine.Process, 50)
+	for i := range procs {
+		procs[i], _ = begin(t, m, nil, "sleep", "100")
+	}
+	for _, p := range procs {
+		if err := p.KillTree(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := m.Observe(t.Context())
+	if err != nil || len(o.Pids) != 1 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	text, err := os.ReadFile("/proc/" + itoa(o.Pids[0]) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 {
+			got[f[0]], _ = strconv.Atoi(f[1])
+		}
+	}
+	t.Logf("threads %d, resident %d kB, of that not from the file %d kB", got["Threads:"], got["VmRSS:"], got["RssAnon:"])
+	if got["Threads:"] > initTasks-2 || got["RssAnon:"] > 4<<10 {
+		t.Error("init has grown")
 	}
 }
 
