@@ -52,12 +52,7 @@ var shared struct {
 func setup(t testing.TB) {
 	t.Helper()
 	shared.once.Do(func() {
-		out := filepath.Join(shared.dir, "checkfu-init")
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/checkfu/checkfu/cmd/checkfu-init")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build the init: %v\n%s", err, text)
-		}
+		out := buildStatic(t, "github.com/checkfu/checkfu/cmd/checkfu-init")
 		var err error
 		if shared.init, err = os.ReadFile(out); err != nil {
 			t.Fatal(err)
@@ -71,6 +66,30 @@ func setup(t testing.TB) {
 	})
 	if shared.st == nil || shared.init == nil {
 		t.Fatal("the shared set-up failed in another test")
+	}
+}
+
+// buildStatic builds a command into the shared directory and returns its path.
+func buildStatic(t testing.TB, pkg string) string {
+	t.Helper()
+	out := filepath.Join(shared.dir, "bin-"+filepath.Base(pkg))
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, text)
+	}
+	return out
+}
+
+// eventually polls for what the kernel gives no event for.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not so: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestObserve(t *testing.T) {
 		NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
 		CgroupPaths:    cgroupDirs(shared.d.cgroup(m.spec.ID)),
 		MemoryLimit:    512 << 20,
-		PidsLimit:      2*128 + 128,
+		PidsLimit:      pidsLimit(machine.Limits{Processes: 128}),
 		CPUQuotaMillis: 2000,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -97,7 +97,13 @@ func resources(s machine.Spec) *specs.LinuxResources {
 	}
 }
 
-func pidsLimit(l machine.Limits) int64 { return 2*l.Processes + 128 }
+// pidsLimit is the host's backstop behind RLIMIT_NPROC, which the sentry holds
+// for the workload. It must never be met by an honest machine: a sentry that
+// cannot make a thread dies, and the whole instance with it. A guest task costs
+// two host tasks, one more while it is born or dies, and each command's pipes
+// can block threads of the sentry: 200 commands beside a storm of orphans
+// overran 2·P + 128.
+func pidsLimit(l machine.Limits) int64 { return 4*l.Processes + 1024 }
 
 // swapCounted reports whether the host can limit a cgroup's swap.
 func swapCounted() bool {
