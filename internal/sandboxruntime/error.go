@@ -21,11 +21,12 @@ const (
 	ProtocolInvalid    Kind = "SandboxProtocolInvalid"    // a result failed decoding or a cross-check
 )
 
-// Operations that name a check and not a member.
+// Operations that name a step of the Runner and not a member.
 // Source: contract "Identity is cross-checked, not trusted"; "Optional
 // capabilities: absent versus wrong".
 const (
 	OpSelect              sandbox.Operation = "select"
+	OpAdopt               sandbox.Operation = "adopt"
 	OpInstanceIdentity    sandbox.Operation = "instance_identity"
 	OpSnapshotIdentity    sandbox.Operation = "snapshot_identity"
 	OpOpenProcessIdentity sandbox.Operation = "open_process_identity"

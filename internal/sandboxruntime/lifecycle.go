@@ -83,6 +83,34 @@ func (r *Runtime) allocate(ctx context.Context, op sandbox.Operation, i *instanc
 	return i.value(state), nil
 }
 
+// Adopt registers an instance that this Runner owned before it was restarted:
+// its own record of the request, the id and the state. Nothing is asked of the
+// provider and the profile is not admitted again; that is what activate,
+// execute and openProcess do each time.
+// Errors: AdapterUnavailable for another target; OperationFailed
+// {invalid_request}; ProtocolInvalid if the id is owned already.
+// Source: contract "Errors", third condition of network_policy ("retained").
+func (r *Runtime) Adopt(q sandbox.ProvisionRequest, id sandbox.InstanceID, state sandbox.State) error {
+	const op = OpAdopt
+	if target := r.capabilities.Target(); q.Target != target {
+		return &Error{Kind: AdapterUnavailable, Operation: op, Field: "target", Expected: spell(q.Target), Got: spell(target)}
+	}
+	expires, err := q.ExpiresAt.Time()
+	if err == nil {
+		err = sandbox.CheckInstanceID("instance_id", id)
+	}
+	if err == nil && !state.Valid() {
+		err = &sandbox.Invalid{Field: "state", Expected: "provisioning or active", Got: excerpt(string(state))}
+	}
+	if err != nil {
+		return refused(op, err)
+	}
+	return r.keep(&instance{
+		id: id, request: cloneRequest(q), digest: profileDigest(q.Profile), expires: expires,
+		phase: phase(state), processes: map[*process]none{},
+	})
+}
+
 // Activate seals the staged mounts and makes an instance runnable.
 // Errors: LifecycleConflict (busy while a write is in flight);
 // CapabilityUnavailable{network_policy}; ProtocolInvalid{instance_identity},
