@@ -17,9 +17,10 @@ import (
 // blobs reads objects through one "cat-file --batch", which applies no filter
 // and no textconv. It starts with the first read and ends with Close.
 type blobs struct {
-	git *git
-	dir string
-	env []string
+	git    *git
+	dir    string
+	env    []string
+	format string
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -33,7 +34,11 @@ type blobs struct {
 const blobTimeout = time.Minute
 
 // read returns a blob of at most MaxFile bytes.
-func (b *blobs) read(oid string) ([]byte, error) {
+func (b *blobs) read(oid string) ([]byte, error) { return b.object("blob", oid) }
+
+// object returns an object of at most MaxFile bytes that is of this type and
+// hashes to its id: git itself believes the index of a pack.
+func (b *blobs) object(kind, oid string) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil && b.cmd == nil {
@@ -42,7 +47,7 @@ func (b *blobs) read(oid string) ([]byte, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	data, err := b.request(oid)
+	data, err := b.request(kind, oid)
 	if err != nil {
 		b.err = fmt.Errorf("git cat-file: %w", err)
 		b.stop()
@@ -64,7 +69,7 @@ func (b *blobs) start() error {
 	return b.cmd.Start()
 }
 
-func (b *blobs) request(oid string) ([]byte, error) {
+func (b *blobs) request(want, oid string) ([]byte, error) {
 	if f, ok := b.out.(*os.File); ok {
 		if err := f.SetReadDeadline(time.Now().Add(blobTimeout)); err != nil {
 			return nil, err
@@ -81,14 +86,17 @@ func (b *blobs) request(oid string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if got != oid || kind != "blob" || size > MaxFile {
-		return nil, fmt.Errorf("want blob %s of at most %d bytes, got %q", oid, MaxFile, clip(line))
+	if got != oid || kind != want || size > MaxFile {
+		return nil, fmt.Errorf("want %s %s of at most %d bytes, got %q", want, oid, MaxFile, clip(line))
 	}
 	data := make([]byte, size+1)
 	if _, err := io.ReadFull(b.buf, data); err != nil {
 		return nil, err
 	}
-	return data[:size], nil
+	if data = data[:size]; objectID(b.format, kind, data) != oid {
+		return nil, fmt.Errorf("%s %s holds other bytes than its id says", kind, oid)
+	}
+	return data, nil
 }
 
 func (b *blobs) stop() {

@@ -101,6 +101,13 @@ func Diff(ctx context.Context, base Baseline, after []Entry, read ReadFunc) (*Ch
 			return nil, &Error{Op: "diff", Path: e.Path, Reason: "interrupted", Err: err}
 		}
 	}
+	for path := range seen {
+		for i, ch := range []byte(path) {
+			if ch == '/' && seen[path[:i]] {
+				return nil, &Error{Op: "diff", Path: path, Reason: "listing holds a path below a file"}
+			}
+		}
+	}
 	for path := range base.Files {
 		if !seen[path] {
 			c.Deleted = append(c.Deleted, path)

@@ -66,6 +66,9 @@ func TestDiff(t *testing.T) {
 	if _, err := Diff(context.Background(), base, []Entry{file("q"), file("q")}, nil); err == nil {
 		t.Error("a listing with a path twice was taken")
 	}
+	if _, err := Diff(context.Background(), base, []Entry{file("q/r/s"), file("q")}, nil); err == nil {
+		t.Error("a listing with a path below a file was taken")
+	}
 }
 
 // The provider's second answer is held to its first.

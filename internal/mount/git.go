@@ -69,6 +69,7 @@ var hardening = []string{
 	"-c", "core.fsmonitor=false",
 	"-c", "core.attributesFile=/dev/null",
 	"-c", "core.fsync=none",
+	"-c", "core.commitGraph=false", // it repeats what commits say, and can lie
 	"-c", "protocol.allow=never",
 	"-c", "credential.helper=",
 	"-c", "gc.auto=0",

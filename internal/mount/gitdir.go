@@ -2,7 +2,6 @@ package mount
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -23,15 +22,11 @@ func (s *stager) stageGitDir(ctx context.Context) error {
 	if err := emptyGitDir(dir, nil); err != nil {
 		return err
 	}
-	root, shallow, err := s.commitObject(ctx)
+	absent, err := s.pack(ctx, dir)
 	if err != nil {
 		return err
 	}
-	absent, err := s.pack(ctx, dir, root)
-	if err != nil {
-		return err
-	}
-	if err := s.writeRefs(dir, shallow, absent); err != nil {
+	if err := s.writeRefs(dir, absent); err != nil {
 		return err
 	}
 	if err := s.writeIndex(ctx, dir); err != nil {
@@ -40,30 +35,12 @@ func (s *stager) stageGitDir(ctx context.Context) error {
 	return s.addGitFiles(dir)
 }
 
-// commitObject returns the root tree, and whether the commit has parents.
-func (s *stager) commitObject(ctx context.Context) (root string, shallow bool, err error) {
-	if s.p.Commit == "" {
-		return "", false, nil
-	}
-	data, err := s.r.git.output(ctx, s.r.view, s.r.env, nil, "cat-file", "commit", s.p.Commit)
-	if err != nil {
-		return "", false, err
-	}
-	head, _, _ := bytes.Cut(data, []byte("\n\n"))
-	lines := strings.Split(string(head), "\n")
-	root, ok := strings.CutPrefix(lines[0], "tree ")
-	if !ok || !validOID(root) {
-		return "", false, fmt.Errorf("commit %s names no tree", s.p.Commit)
-	}
-	return root, len(lines) > 1 && strings.HasPrefix(lines[1], "parent "), nil
-}
-
 // pack copies the objects into packs of at most MaxFile. It reports whether a
 // blob that the commit or the index names had to stay out.
-func (s *stager) pack(ctx context.Context, dir, root string) (absent bool, err error) {
+func (s *stager) pack(ctx context.Context, dir string) (absent bool, err error) {
 	want := map[string]bool{}
-	if root != "" {
-		want[s.p.Commit], want[root] = true, true
+	if s.root != "" {
+		want[s.p.Commit], want[s.root] = true, true
 	}
 	for _, e := range s.trees {
 		want[e.oid] = true
@@ -126,7 +103,7 @@ func (s *stager) dropLargePacks(ctx context.Context, dir string) (bool, error) {
 	if len(gone) == 0 {
 		return false, nil
 	}
-	for _, e := range append(append([]entry(nil), s.trees...), entry{oid: s.p.Commit}) {
+	for _, e := range append(s.trees, entry{oid: s.root}, entry{oid: s.p.Commit}) {
 		if gone[e.oid] {
 			return false, fmt.Errorf("history does not fit into packs of %d bytes", MaxFile)
 		}
@@ -166,7 +143,7 @@ func (s *stager) packed(ctx context.Context, index string, set map[string]bool) 
 	}, "show-index", "--object-format="+s.r.format)
 }
 
-func (s *stager) writeRefs(dir string, shallow, absent bool) error {
+func (s *stager) writeRefs(dir string, absent bool) error {
 	config := configFile(s.r.format, s.r.eol)
 	if absent {
 		// A promisor without an address: git then accepts that a blob of the
@@ -192,7 +169,7 @@ func (s *stager) writeRefs(dir string, shallow, absent bool) error {
 		files["HEAD"] = "ref: refs/heads/" + s.r.branch + "\n"
 		files["refs/heads/"+s.r.branch] = s.p.Commit + "\n"
 	}
-	if shallow {
+	if s.parent {
 		files["shallow"] = s.p.Commit + "\n"
 	}
 	// Only files are staged, and git wants both directories.

@@ -69,7 +69,7 @@ func (p *Plan) planGit(ctx context.Context, o GitOptions) (err error) {
 		return err
 	}
 	p.format, p.exclude = r.format, r.exclude
-	s := &stager{p: p, r: r, hidden: map[string]bool{}, blobs: &blobs{git: p.git, dir: r.view, env: r.env}}
+	s := &stager{p: p, r: r, hidden: map[string]bool{}, blobs: &blobs{git: p.git, dir: r.view, env: r.env, format: r.format}}
 	p.close = append(p.close, s.blobs)
 	revision := o.Revision
 	if revision == "" {
@@ -114,7 +114,9 @@ type stager struct {
 	p      *Plan
 	r      *repository
 	blobs  *blobs
-	trees  []entry          // trees of the commit
+	root   string           // tree of the commit, or ""
+	parent bool             // the commit has one
+	trees  []entry          // trees of the commit, but for the root
 	head   []entry          // files, links and submodules of the commit
 	index  []entry          // of the working tree; nil when a commit is staged
 	sizes  map[string]int64 // of every blob named above that is here
@@ -123,7 +125,7 @@ type stager struct {
 
 func (s *stager) list(ctx context.Context, fromWork bool) (err error) {
 	if s.p.Commit != "" {
-		if s.trees, s.head, err = s.r.lsTree(ctx, s.p.Commit); err != nil {
+		if err := s.readCommit(ctx); err != nil {
 			return err
 		}
 	}
@@ -148,6 +150,36 @@ func (s *stager) list(ctx context.Context, fromWork bool) (err error) {
 	}
 	s.sizes, err = s.r.sizes(ctx, oids)
 	return err
+}
+
+// readCommit lists the commit and holds every object between its id and the
+// names of the files to its own id.
+func (s *stager) readCommit(ctx context.Context) error {
+	data, err := s.blobs.object("commit", s.p.Commit)
+	if err != nil {
+		return err
+	}
+	head, _, _ := strings.Cut(string(data), "\n\n")
+	lines := strings.Split(head, "\n")
+	root, ok := strings.CutPrefix(lines[0], "tree ")
+	if !ok || !validOID(root) {
+		return fmt.Errorf("commit %s names no tree", s.p.Commit)
+	}
+	s.root, s.parent = root, len(lines) > 1 && strings.HasPrefix(lines[1], "parent ")
+	if s.trees, s.head, err = s.r.lsTree(ctx, root); err != nil {
+		return err
+	}
+	checked := map[string]bool{}
+	for _, e := range append(s.trees, entry{oid: root}) {
+		if checked[e.oid] {
+			continue
+		}
+		checked[e.oid] = true
+		if _, err := s.blobs.object("tree", e.oid); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // leave records a path that is not staged, and hides it from the git inside.
@@ -238,13 +270,15 @@ func (p *Plan) spool(digest string, data []byte) (string, error) {
 	return name, os.WriteFile(name, data, 0o600)
 }
 
-// blobID is the id that git gives to these bytes.
-func blobID(format string, data []byte) string {
+func blobID(format string, data []byte) string { return objectID(format, "blob", data) }
+
+// objectID is the id that git gives to these bytes.
+func objectID(format, kind string, data []byte) string {
 	var h hash.Hash = sha1.New()
 	if format == "sha256" {
 		h = sha256.New()
 	}
-	fmt.Fprintf(h, "blob %d\x00", len(data))
+	fmt.Fprintf(h, "%s %d\x00", kind, len(data))
 	h.Write(data)
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -88,7 +88,9 @@ for h in post-index-change reference-transaction pre-commit post-checkout pre-au
 done
 echo '* filter=x diff=x merge=x' | tee ../attributes .git/info/attributes >.gitattributes
 printf '[core]\n\tfsmonitor = `+canary+` included\n' | tee ../included .git/config.worktree >/dev/null
-echo z >>a; rm b; echo u >u`)
+echo z >>a; rm b; echo u >u
+git init -q nested; (cd nested; echo n >n; git add n; git commit -qm n)
+git -c protocol.file.allow=always submodule --quiet add ./nested sub; echo s >>sub/n`)
 	config := strings.NewReplacer("CANARY", canary, "HOOKS", hooks, "ATTRIBUTES", filepath.Join(w.dir, "attributes"),
 		"INCLUDED", filepath.Join(w.dir, "included"), "TRACE", filepath.Join(fired, "trace")).Replace(canaries)
 	plain, err := os.ReadFile(filepath.Join(w.repo, ".git", "config"))
@@ -129,6 +131,11 @@ echo z >>a; rm b; echo u >u`)
 	}
 
 	write(config)
+	for _, other := range []string{"nested/.git/config", ".git/modules/sub/config"} {
+		if err := os.WriteFile(filepath.Join(w.repo, other), []byte(string(plain)+config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, o := range []GitOptions{{}, {Untracked: true, Links: true}, {CommittedOnly: true}, {Revision: "HEAD~1"}, {Dir: filepath.Join(w.repo, ".git")}} {
 		w := *w
 		w.box = t.TempDir()
@@ -167,6 +174,34 @@ for x in global local named none; do echo secret >s.$x; done`)
 	w.sh(w.box, `echo n >new.global; echo n >new.local; echo n >new.none`)
 	if c := w.diff(p); len(c.Added) != 1 || len(c.Ignored) != 2 {
 		t.Errorf("want one added and two ignored, got %s", c.Summary())
+	}
+}
+
+// A pack index that maps an id to other bytes, which git does not notice.
+func TestObjectsAreTheirIDs(t *testing.T) {
+	for _, tt := range []struct{ name, real, forged, kind string }{
+		{"blob", ":a", "forged\n", "blob"},
+		{"tree", "HEAD:d", "", "tree"},
+		{"commit", "HEAD", "tree ROOT\nauthor x <x> 0 +0000\ncommitter x <x> 0 +0000\n\nx", "commit"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.sh(w.repo, mixed)
+			real := strings.TrimSpace(w.git(w.repo, "rev-parse", tt.real))
+			root := strings.TrimSpace(w.git(w.repo, "rev-parse", "HEAD^{tree}"))
+			if err := os.WriteFile(filepath.Join(w.dir, "forged"), []byte(strings.ReplaceAll(tt.forged, "ROOT", root)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			forged := strings.TrimSpace(w.git(w.repo, "hash-object", "-t", tt.kind, "--literally", "-w", "../forged"))
+			loose := func(id string) string { return filepath.Join(w.repo, ".git", "objects", id[:2], id[2:]) }
+			if err := os.Rename(loose(forged), loose(real)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Git(context.Background(), GitOptions{Dir: w.repo, CommittedOnly: true})
+			if typed := (*Error)(nil); !errors.As(err, &typed) {
+				t.Errorf("want *Error, got %v", err)
+			}
+		})
 	}
 }
 

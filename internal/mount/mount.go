@@ -236,7 +236,7 @@ func (p *Plan) link(l Link) {
 }
 
 func (p *Plan) admitCount(op, path string) error {
-	if len(p.Files)+len(p.Links) > MaxEntries || len(p.Skips) > MaxEntries || len(p.leftOut) > MaxEntries {
+	if len(p.Files)+len(p.Links) > MaxEntries || len(p.Skips) > MaxEntries {
 		return tooMany(op, path)
 	}
 	return nil
