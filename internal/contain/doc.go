@@ -25,6 +25,6 @@
 // that is moved out of the tree while an operation holds its descriptor is
 // still written to by that one operation.
 //
-// Source: contract "Operations" (readFile: physical containment under the
-// allowed root).
+// Source: contract "Paths, mounts, and what the Runner admits first" (containment
+// must be physical, not textual).
 package contain

@@ -70,7 +70,7 @@ type ListOptions struct {
 // ErrTooMany, ErrTooLarge, ErrDenied (a directory or file that this process
 // cannot read), ErrInvalidPath (a path grew too long), ErrOutsideRoot (a link
 // in the path, a mount in the tree), ErrNotFound, ErrNotDirectory.
-// Source: contract "Operations" (listDir, listProjectDir).
+// Source: contract "The operations" (listDir, listProjectDir).
 func (r *Root) List(ctx context.Context, unsafePath string, options ListOptions) ([]Entry, error) {
 	const op = "list"
 	rel, err := r.enterTree(op, unsafePath)

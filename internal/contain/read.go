@@ -22,7 +22,7 @@ const chunk = 1 << 20
 // process's lease is refused at once.
 // Errors: ErrInvalidPath, ErrOutsideRoot, ErrNotFound, ErrNotRegular,
 // ErrTooLarge, ErrChanged, ErrDenied.
-// Source: contract "Operations" (readFile).
+// Source: contract "The operations" (readFile).
 func (r *Root) ReadFile(ctx context.Context, unsafePath string, maximum int64) ([]byte, error) {
 	const op = "read"
 	rel, err := r.enter(op, unsafePath)

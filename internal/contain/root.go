@@ -57,6 +57,25 @@ func OpenFD(fd int, options Options) (*Root, error) {
 	return adopt(own, name, options)
 }
 
+// Sub opens a directory of the tree as a Root of its own, with the same owner,
+// for an operation that is allowed less than the whole. Both are closed by the
+// caller, in any order.
+// Errors: ErrInvalidPath, ErrOutsideRoot, ErrNotFound, ErrNotDirectory,
+// ErrDenied.
+func (r *Root) Sub(unsafePath string) (*Root, error) {
+	const op = "sub"
+	rel, err := r.enter(op, unsafePath)
+	if err != nil {
+		return nil, err
+	}
+	defer r.leave()
+	fd, err := r.resolve(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, failure(op, rel, err)
+	}
+	return adopt(fd, rel, Options{Owner: r.owner})
+}
+
 // adopt makes a Root of a descriptor that it owns from here on.
 func adopt(fd int, name string, options Options) (*Root, error) {
 	r := &Root{fd: fd, proc: -1}

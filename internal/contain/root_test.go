@@ -112,6 +112,28 @@ func TestOpen(t *testing.T) {
 	refused(t, err, ErrClosed)
 }
 
+func TestSub(t *testing.T) {
+	dir := t.TempDir()
+	hostileTree(t, dir, t.TempDir())
+	root := open(t, dir)
+	sub, err := root.Sub("dir")
+	must(t, err)
+	defer sub.Close()
+	data, err := sub.ReadFile(t.Context(), "file", 10)
+	if err != nil || string(data) != "inside" {
+		t.Errorf("%q, %v", data, err)
+	}
+	_, err = sub.ReadFile(t.Context(), "../file", 10)
+	refused(t, err, ErrOutsideRoot)
+	for path, want := range map[string]Refusal{
+		"link": ErrOutsideRoot, "innerdir": ErrOutsideRoot, "magic": ErrOutsideRoot, "..": ErrOutsideRoot,
+		"file": ErrNotDirectory, "fifo": ErrNotDirectory, "missing": ErrNotFound,
+	} {
+		_, err := root.Sub(path)
+		refused(t, err, want)
+	}
+}
+
 // A filter that refuses openat2, as container engines of before 2020 have it,
 // must end in a refusal and never in a weaker way to read.
 func TestOpenUnsupported(t *testing.T) {

@@ -28,7 +28,7 @@ const parentMode = 0o755
 // Errors: ErrInvalidPath, ErrOutsideRoot (the name or a parent is a symbolic
 // link), ErrNotDirectory (a parent), ErrNotRegular (the name is a directory or
 // special file), ErrDenied, ErrChanged.
-// Source: contract "Operations" (writeFile).
+// Source: contract "The operations" (writeFile).
 func (r *Root) WriteFile(ctx context.Context, unsafePath string, data []byte, perm fs.FileMode) error {
 	const op = "write"
 	rel, err := r.enter(op, unsafePath)

@@ -4,6 +4,7 @@ package contain
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"strings"
@@ -115,6 +116,29 @@ func TestWriteModes(t *testing.T) {
 	for _, perm := range []fs.FileMode{fs.ModeSetuid | 0o755, fs.ModeDir | 0o755} {
 		refused(t, root.WriteFile(t.Context(), "file", nil, perm), ErrDenied)
 		refused(t, root.Mkdir("new", perm), ErrDenied)
+	}
+}
+
+// A full filesystem leaves the old file, and nothing half-written.
+func TestWriteFull(t *testing.T) {
+	needRoot(t)
+	if !inChild(t, &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}) {
+		return
+	}
+	dir := t.TempDir()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"))
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	root := open(t, dir)
+	defer root.Close()
+	must(t, root.WriteFile(t.Context(), "file", []byte("old"), 0o600))
+	err := root.WriteFile(t.Context(), "file", make([]byte, 1<<20), 0o600)
+	refused(t, err, ErrFailed)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Error(err)
+	}
+	list, err := root.List(t.Context(), ".", ListOptions{MaximumEntries: 9})
+	if err != nil || len(list) != 1 || list[0].Size != 3 {
+		t.Errorf("left: %v, %v", list, err)
 	}
 }
 
