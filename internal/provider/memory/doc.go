@@ -47,7 +47,7 @@
 //
 // # Time
 //
-// A command takes simulated time: 100 µs for each simple command, 16 ns for
+// A command takes simulated time: 500 µs for each simple command, 16 ns for
 // each byte moved, and what it sleeps. So sleep takes no real time, an endless
 // program meets its timeout after a known amount of work, and a timeout leaves
 // exactly what was written before it. In a pipeline each stage has its own

@@ -24,7 +24,7 @@ var (
 // What work costs in simulated time. A command has no other time than this and
 // what it sleeps, so the same command always takes the same time.
 const (
-	commandCost = 100 * time.Microsecond // one simple command
+	commandCost = 500 * time.Microsecond // one simple command
 	byteCost    = 16                     // nanoseconds for one byte moved
 )
 

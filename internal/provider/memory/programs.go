@@ -99,6 +99,9 @@ func sleep(c *Call) int {
 }
 
 func env(c *Call) int {
+	if len(c.Args) > 0 {
+		return c.fail(125, "arguments are unsupported")
+	}
 	lines := make([]string, 0, len(c.Env))
 	for name, value := range c.Env {
 		lines = append(lines, name+"="+value+"\n")
