@@ -146,6 +146,9 @@ func TestRemoveAllUnderSwapper(t *testing.T) {
 		stop := swap(t, dir+"/tree/x", dir+"/tree/y")
 		err := root.RemoveAll(t.Context(), "tree")
 		stop()
+		if errors.Is(err, ErrChanged) { // honest under such a guest; a dead one cannot hold it up
+			err = root.RemoveAll(t.Context(), "tree")
+		}
 		must(t, err)
 		if data, err := os.ReadFile(outside + "/victim/file"); err != nil || string(data) != "outside" {
 			t.Fatalf("outside was touched: %q, %v", data, err)
