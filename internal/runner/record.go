@@ -30,7 +30,7 @@ const (
 // environment and no value of it.
 type Record struct {
 	Schema      string               `json:"schema"`
-	Checkfu     string               `json:"checkfu"` // version
+	Versions    map[string]string    `json:"versions"`
 	RunID       string               `json:"run_id"`
 	SessionID   string               `json:"session_id"`
 	AttemptID   string               `json:"attempt_id"`

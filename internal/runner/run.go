@@ -19,7 +19,7 @@ type Runner struct {
 	Adapters []sandboxruntime.Adapter
 	Target   sandbox.Target
 	Platform sandbox.Platform
-	Version  string
+	Versions map[string]string // of what this program is made of, for the Record
 	// Clock is nil for the machine's own.
 	Clock sandboxruntime.Clock
 	// Report is told of failures that nobody is left to be told of; nil drops
@@ -70,9 +70,12 @@ type session struct {
 func (s *session) begin() {
 	profile := s.spec.profile()
 	keys := slices.Sorted(maps.Keys(s.spec.Environment))
+	if s.spec.RunID == "" {
+		s.spec.RunID = NewRunID()
+	}
 	s.record = &Record{
-		Schema: RecordSchema, Checkfu: s.Version,
-		RunID: mint("run_"), SessionID: mint("ses_"), AttemptID: mint("att_"), LeaseID: mint("lea_"),
+		Schema: RecordSchema, Versions: s.Versions,
+		RunID: s.spec.RunID, SessionID: mint("ses_"), AttemptID: mint("att_"), LeaseID: mint("lea_"),
 		StartedAt: sandbox.At(s.Clock.Now()), Profile: profile, Platform: s.Platform, RootImage: s.spec.Image,
 		ImageDigest:        sandbox.ImageDigest(s.spec.Image),
 		MachineMemoryBytes: profile.ResourceLimits.MemoryBytes + profile.ResourceLimits.DiskBytes,
@@ -89,6 +92,9 @@ func (s *session) begin() {
 		s.record.Command.ArgumentsHex = append(s.record.Command.ArgumentsHex, hex.EncodeToString([]byte(s.spec.Command[i])))
 	}
 }
+
+// NewRunID mints the name of one Run.
+func NewRunID() string { return mint("run_") }
 
 func mint(prefix string) string {
 	var b [12]byte

@@ -18,6 +18,8 @@ const Margin = 15 * time.Minute
 
 // Spec says what to run, on what, and where the results go.
 type Spec struct {
+	RunID string // "" mints one, as NewRunID does
+
 	Repo   *Repo // nil for none; mounted read-write at RepoPath
 	Mounts []DirMount
 

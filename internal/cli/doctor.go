@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/all"
+)
+
+type doctorDocument struct {
+	Schema               string         `json:"schema"`
+	State                string         `json:"state"`
+	Drivers              []doctorDriver `json:"drivers"`
+	Image                string         `json:"image,omitzero"` // the default one
+	MemoryBytes          int64          `json:"memory_bytes"`
+	MemoryAvailableBytes int64          `json:"memory_available_bytes"`
+	DiskFreeBytes        int64          `json:"disk_free_bytes"`
+	Notes                []string       `json:"notes"`
+}
+
+type doctorDriver struct {
+	Name  string       `json:"name"`
+	Ready bool         `json:"ready"`
+	Lacks []doctorLack `json:"lacks"`
+}
+
+type doctorLack struct {
+	Axis   string `json:"axis,omitzero"`
+	What   string `json:"what"`
+	Remedy string `json:"remedy,omitzero"`
+}
+
+// zeroRetention is what a person must know before they size a machine.
+const zeroRetention = "a machine's writable storage lies in memory and leaves no trace: it can cost --memory plus --disk (2GiB + 4GiB by default)"
+
+func (a *app) doctorCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Say what this machine can do, what is missing, and how to get it", Args: noArguments,
+		Long:    "Look at this machine without starting anything. Ends with 0 if the default\nprovider (gVisor) can run here, else with 1.",
+		Example: "  checkfu doctor\n  checkfu doctor --json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := a.stateDir()
+			if err != nil {
+				return err
+			}
+			doc := examine(cmd, dir)
+			if !doc.Drivers[0].Ready {
+				a.code = ExitNotReady
+			}
+			if asJSON {
+				return a.printJSON(doc)
+			}
+			a.printDoctor(doc)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print canonical JSON")
+	return cmd
+}
+
+func examine(cmd *cobra.Command, dir string) doctorDocument {
+	doc := doctorDocument{Schema: "checkfu.doctor.v1", State: strings.ToValidUTF8(dir, "\uFFFD"), Notes: []string{zeroRetention}}
+	for _, name := range all.Hosts() {
+		d := doctorDriver{Name: name}
+		o, err := all.Open(name, all.Options{Dir: dir})
+		if err != nil {
+			d.Lacks = append(d.Lacks, doctorLack{What: oneLine(err.Error())})
+		} else {
+			for _, l := range o.Host.Lacks(cmd.Context()) {
+				d.Lacks = append(d.Lacks, doctorLack{Axis: l.Axis, What: l.What, Remedy: l.Remedy})
+			}
+			if err := o.Close(); err != nil {
+				doc.Notes = append(doc.Notes, oneLine(err.Error()))
+			}
+		}
+		d.Ready = len(d.Lacks) == 0
+		doc.Drivers = append(doc.Drivers, d)
+	}
+	doc.Image = defaultImageOf(cmd, dir)
+	doc.MemoryBytes, doc.MemoryAvailableBytes = memory()
+	doc.DiskFreeBytes = diskFree(dir)
+	return doc
+}
+
+// defaultImageOf looks without making a store.
+func defaultImageOf(cmd *cobra.Command, dir string) string {
+	images := filepath.Join(dir, "images")
+	if !isDir(images) {
+		return ""
+	}
+	store, err := image.Open(images, image.Options{})
+	if err != nil {
+		return ""
+	}
+	ref, err := resolveImage(cmd.Context(), store, "")
+	if err != nil {
+		return ""
+	}
+	return ref
+}
+
+func memory() (total, available int64) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		kib, err := strconv.ParseInt(fields[1], 10, 54)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "MemTotal:":
+			total = kib << 10
+		case "MemAvailable:":
+			available = kib << 10
+		}
+	}
+	return total, available
+}
+
+// diskFree asks the nearest directory that is there.
+func diskFree(dir string) int64 {
+	for ; ; dir = filepath.Dir(dir) {
+		var s unix.Statfs_t
+		if unix.Statfs(dir, &s) == nil {
+			return int64(s.Bavail) * s.Bsize
+		}
+		if dir == filepath.Dir(dir) {
+			return 0
+		}
+	}
+}
+
+func (a *app) printDoctor(doc doctorDocument) {
+	for i, d := range doc.Drivers {
+		about := "gVisor, a kernel of its own; the default"
+		if i > 0 {
+			about = "runc, shares this machine's kernel"
+		}
+		verdict := "ready"
+		if !d.Ready {
+			verdict = "cannot run here"
+		}
+		fmt.Fprintf(a.stdout, "%-13s %s (%s)\n", d.Name, verdict, about)
+		for _, l := range d.Lacks {
+			text := l.What
+			if l.Axis != "" {
+				text += " (needed for " + l.Axis + ")"
+			}
+			if l.Remedy != "" {
+				text += ": " + l.Remedy
+			}
+			fmt.Fprintf(a.stdout, "  missing     %s\n", printable(text))
+		}
+	}
+	base := doc.Image
+	if base == "" {
+		base = "none yet; make one with: checkfu image build-base"
+	}
+	fmt.Fprintf(a.stdout, "%-13s %s\n", "image", printable(base))
+	fmt.Fprintf(a.stdout, "%-13s %s, %s of it available\n", "memory", bytesText(doc.MemoryBytes), bytesText(doc.MemoryAvailableBytes))
+	fmt.Fprintf(a.stdout, "%-13s %s free in %s\n", "disk", bytesText(doc.DiskFreeBytes), printable(doc.State))
+	for _, n := range doc.Notes {
+		fmt.Fprintf(a.stdout, "%-13s %s\n", "note", printable(n))
+	}
+}

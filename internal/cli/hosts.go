@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// eachHost calls do with every provider whose machines lie on this host. One
+// that fails does not keep the others.
+func (a *app) eachHost(cmd *cobra.Command, do func(ctx context.Context, o *all.Opened) error) error {
+	ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	dir, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, name := range all.Hosts() {
+		o, err := all.Open(name, all.Options{Dir: dir})
+		if err == nil {
+			err = errors.Join(do(ctx, o), o.Close())
+		}
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// machine is one line of "checkfu ps".
+type machineLine struct {
+	InstanceID string `json:"instance_id"`
+	Provider   string `json:"provider"`
+	RunID      string `json:"run_id"`
+	SessionID  string `json:"session_id"`
+	OwnerPID   int64  `json:"owner_pid"`
+	Owned      bool   `json:"owned"`
+	RootImage  string `json:"root_image"`
+	CreatedAt  string `json:"created_at"`
+	ExpiresAt  string `json:"expires_at"`
+}
+
+type psDocument struct {
+	Schema   string        `json:"schema"`
+	Machines []machineLine `json:"machines"`
+}
+
+func (a *app) psCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "ps", Short: "List the machines on this host", Args: noArguments,
+		Long:    "List the machines on this host, of any process. One whose owner is gone is an\norphan; checkfu sweep removes it.",
+		Example: "  checkfu ps\n  checkfu ps --json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc := psDocument{Schema: "checkfu.ps.v1"}
+			err := a.eachHost(cmd, func(ctx context.Context, o *all.Opened) error {
+				list, err := o.Host.List(ctx)
+				for _, m := range list {
+					doc.Machines = append(doc.Machines, machineLine{
+						InstanceID: string(m.InstanceID), Provider: o.Name, RunID: m.RunID, SessionID: m.SessionID,
+						OwnerPID: m.OwnerPID, Owned: m.Owned, RootImage: m.RootImage,
+						CreatedAt: string(m.CreatedAt), ExpiresAt: string(m.ExpiresAt),
+					})
+				}
+				return err
+			})
+			if asJSON {
+				return errors.Join(a.printJSON(doc), err)
+			}
+			w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+			fmt.Fprintln(w, "INSTANCE\tPROVIDER\tOWNER\tRUN\tCREATED\tEXPIRES\tIMAGE")
+			for _, m := range doc.Machines {
+				owner := "gone"
+				if m.Owned {
+					owner = fmt.Sprintf("pid %d", m.OwnerPID)
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(m.InstanceID), m.Provider, owner, printable(m.RunID), m.CreatedAt, m.ExpiresAt, printable(m.RootImage))
+			}
+			return errors.Join(w.Flush(), err)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print canonical JSON")
+	return cmd
+}
+
+type sweepDocument struct {
+	Schema      string   `json:"schema"`
+	InstanceIDs []string `json:"instance_ids"`
+}
+
+func (a *app) sweepCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "sweep", Short: "Remove machines whose owner is gone", Args: noArguments,
+		Long:    "Remove every machine that is past its own deadline, or whose owner is gone. A\nmachine that somebody still uses is never touched.",
+		Example: "  checkfu sweep",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc := sweepDocument{Schema: "checkfu.sweep.v1"}
+			err := a.eachHost(cmd, func(ctx context.Context, o *all.Opened) error {
+				selector := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: o.Provider}}}
+				runtime, err := selector.Attach(ctx, o.Envelope.Target())
+				if err != nil {
+					return err
+				}
+				now := sandbox.At(time.Now())
+				swept, err := runtime.Cleanup(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
+				for _, id := range swept.InstanceIDs {
+					doc.InstanceIDs = append(doc.InstanceIDs, string(id))
+				}
+				return err
+			})
+			if asJSON {
+				return errors.Join(a.printJSON(doc), err)
+			}
+			for _, id := range doc.InstanceIDs {
+				fmt.Fprintf(a.stdout, "removed %s\n", printable(id))
+			}
+			if len(doc.InstanceIDs) == 0 && err == nil {
+				fmt.Fprintln(a.stdout, "nothing to remove")
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print canonical JSON")
+	return cmd
+}
+
+func (a *app) envelopeCommand() *cobra.Command {
+	provider := all.Native
+	cmd := &cobra.Command{
+		Use: "envelope", Short: "Print what a provider says of itself, as canonical JSON", Args: noArguments,
+		Example: "  checkfu envelope --provider native:runc",
+		RunE: func(*cobra.Command, []string) error {
+			c, err := all.Envelope(provider)
+			if err != nil {
+				return usage("--provider: %v", err)
+			}
+			return a.printJSON(c.WithDefaults())
+		},
+	}
+	cmd.Flags().StringVar(&provider, "provider", all.Native, "native, native:runc or memory")
+	return cmd
+}
+
+func (a *app) printJSON(v any) error {
+	data, err := canonical.Encode(v)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(append(data, '\n'))
+	return err
+}

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/internal/image"
+)
+
+func (a *app) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "image", Short: "Manage the images that machines run on",
+		Long: "Images are kept by digest in the state directory. Their layers are unpacked once and\nshared read-only by all machines.",
+		Example: `  checkfu image build-base
+  checkfu image import app.tar
+  checkfu image ls`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return bad("image", "one of import, pull, build-base, ls, rm, verify", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		a.imageImport(), a.imagePull(), a.imageBuildBase(), a.imageList(), a.imageRemove(), a.imageVerify(),
+	)
+	return cmd
+}
+
+// withStore runs do on the store, until it is done or a signal comes.
+func (a *app) withStore(cmd *cobra.Command, do func(ctx context.Context, store *image.Store) error) error {
+	ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	dir, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	bar := a.progress(false)
+	defer bar.end()
+	store, err := openStore(dir, bar)
+	if err != nil {
+		return err
+	}
+	err = do(ctx, store)
+	bar.end()
+	var wrong *image.Error
+	if errors.As(err, &wrong) && wrong.Kind != nil && !errors.Is(err, image.ErrInUse) {
+		return usage("image %s", wrong.Error())
+	}
+	return err
+}
+
+func (a *app) imageImport() *cobra.Command {
+	return &cobra.Command{
+		Use: "import PATH", Short: "Bring in an OCI layout or a docker-save archive",
+		Long:    "Bring in the image of an OCI layout (a directory, or a tar of one) or of a\n`docker save` tar. Tars may be compressed with gzip or zstd.",
+		Example: "  checkfu image import app.tar\n  checkfu image import ./layout",
+		Args:    oneArgument("PATH"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := os.Stat(args[0]); err != nil {
+				return bad("PATH", "an archive or a directory", args[0])
+			}
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				found, err := store.Import(ctx, args[0])
+				return a.tell(found, err)
+			})
+		},
+	}
+}
+
+func (a *app) imagePull() *cobra.Command {
+	return &cobra.Command{
+		Use: "pull REF@DIGEST", Short: "Fetch an image from a registry, by digest",
+		Long:    "Fetch an image without credentials. The reference must carry a digest: a tag is\nsomebody else's to move.",
+		Example: "  checkfu image pull registry.example/app@sha256:…",
+		Args:    oneArgument("REF@DIGEST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				found, err := store.Pull(ctx, args[0])
+				return a.tell(found, err)
+			})
+		},
+	}
+}
+
+func (a *app) imageBuildBase() *cobra.Command {
+	options := image.BaseOptions{Name: defaultImage}
+	cmd := &cobra.Command{
+		Use: "build-base", Short: "Build a Debian base image from the host's own package sources",
+		Long: "Build the image that checkfu run takes by default, with mmdebstrap. The same\npackage versions give the same digest.",
+		Example: `  sudo checkfu image build-base
+  sudo checkfu image build-base --suite bookworm --package golang-go`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				found, err := store.BuildBase(ctx, options)
+				return a.tell(found, err)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&options.Suite, "suite", "", "Debian suite (default the host's own)")
+	cmd.Flags().StringVar(&options.Name, "name", defaultImage, "name of the image")
+	cmd.Flags().StringArrayVar(&options.Packages, "package", nil, "package to add; may be repeated")
+	return cmd
+}
+
+func (a *app) tell(found image.Image, err error) error {
+	if err == nil {
+		fmt.Fprintf(a.stdout, "%s\n", printable(found.Reference))
+	}
+	return err
+}
+
+func (a *app) imageList() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the images", Example: "  checkfu image ls", Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				images, err := store.List(ctx)
+				if err != nil {
+					return err
+				}
+				w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+				fmt.Fprintln(w, "REFERENCE\tPLATFORM\tSIZE\tCREATED")
+				for _, i := range images {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(i.Reference), printable(i.Platform), bytesText(i.Size), i.Created.UTC().Format(time.DateOnly))
+				}
+				return w.Flush()
+			})
+		},
+	}
+}
+
+func (a *app) imageRemove() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm REF", Aliases: []string{"remove"}, Short: "Remove an image", Example: "  checkfu image rm app", Args: oneArgument("REF"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error { return store.Remove(ctx, args[0]) })
+		},
+	}
+}
+
+func (a *app) imageVerify() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify REF", Short: "Compare an unpacked image with what was recorded of it",
+		Example: "  checkfu image verify base", Args: oneArgument("REF"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				found, err := store.Resolve(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if err := store.Verify(ctx, found.Digest); err != nil {
+					return err
+				}
+				fmt.Fprintf(a.stdout, "%s is as it was unpacked\n", printable(found.Reference))
+				return nil
+			})
+		},
+	}
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native"
+	"github.com/checkfu/checkfu/internal/runner"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// defaultImage is the name of the image that is used where none is named.
+const defaultImage = "base"
+
+// open makes a provider ready and settles the image. What it returns last
+// closes both.
+func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.Opened, func(), error) {
+	if name == all.Memory {
+		opened, err := all.Open(name, all.Options{})
+		if err == nil && ref != "" {
+			if sandbox.ImageDigest(ref) == "" {
+				return nil, nil, bad("--image", "NAME@sha256:DIGEST with the memory provider, which has no store", ref)
+			}
+			opened.Image = ref
+		}
+		return opened, func() {}, err
+	}
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := openStore(dir, bar)
+	if err != nil {
+		return nil, nil, err
+	}
+	base, err := resolveImage(ctx, store, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	opened, err := all.Open(name, all.Options{Dir: dir, Images: store})
+	if err != nil {
+		return nil, nil, err
+	}
+	opened.Image = base
+	return opened, func() {
+		if err := opened.Close(); err != nil {
+			a.complain(err)
+		}
+	}, nil
+}
+
+func openStore(dir string, bar *progress) (*image.Store, error) {
+	// Machines run under ids of their own and pass through on the way to
+	// their part.
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, err
+	}
+	return image.Open(filepath.Join(dir, "images"), image.Options{IDBase: native.IDBase, Progress: bar.image})
+}
+
+// resolveImage gives the reference by which the provider finds the image: its
+// name with the digest of what is really run.
+func resolveImage(ctx context.Context, store *image.Store, ref string) (string, error) {
+	wanted := ref
+	if wanted == "" {
+		wanted = defaultImage
+	}
+	found, err := store.Resolve(ctx, wanted)
+	if errors.Is(err, image.ErrNotFound) {
+		if ref == "" {
+			return "", usage("--image: expected an image, got none: there is no image called %q yet; make one with: checkfu image build-base", defaultImage)
+		}
+		return "", bad("--image", "an image of the store (see checkfu image ls)", ref)
+	}
+	if err != nil {
+		return "", err
+	}
+	name, _, _ := strings.Cut(found.Reference, "@")
+	return name + "@" + found.Digest, nil
+}
+
+// checkOutDir refuses an output directory that cannot be made or entered.
+func checkOutDir(path string) error {
+	const flag, expected = "--out", "a directory that is there, or can be made"
+	if strings.IndexByte(path, 0) >= 0 {
+		return bad(flag, expected, path)
+	}
+	for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		switch {
+		case err == nil && info.IsDir():
+			return nil
+		case err == nil || !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir):
+			return bad(flag, expected, path)
+		}
+		if _, err := os.Lstat(dir); err == nil { // a link that leads nowhere
+			return bad(flag, expected, path)
+		}
+	}
+}
+
+// explain names the flag that is to blame, where one is.
+func explain(err error, record *runner.Record) error {
+	unmet := runner.Unmet(err)
+	if record.Cause == runner.CauseInterrupted && record.Disposition != "" {
+		return errors.New("interrupted")
+	}
+	if unmet == nil || !runner.BadInput(err) {
+		return err
+	}
+	flag := map[sandbox.Requirement]string{
+		sandbox.RequireBaseImage: "--image", sandbox.RequireNetworkPolicy: "--network", sandbox.RequireMounts: "--mount",
+	}[unmet.Requirement]
+	axis, _, _ := strings.Cut(unmet.Expected, " ")
+	if f, ok := map[string]string{
+		"cpu_millis": "--cpus", "memory_bytes": "--memory", "disk_bytes": "--disk",
+		"max_processes": "--pids", "max_duration_seconds": "--timeout",
+	}[axis]; ok && unmet.Requirement == sandbox.RequireResources {
+		flag = f
+	}
+	if flag == "" {
+		flag = "--provider"
+	}
+	return usage("%s: expected %s (what the provider offers), got %q", flag, unmet.Actual, unmet.Expected)
+}

@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/runner"
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// runFlags are the flags of "checkfu run" as they were typed. Every number is
+// text: the flag library would take more forms than we do, and its errors
+// would be its own.
+type runFlags struct {
+	repo                        string
+	committed, untracked        bool
+	mounts, env                 []string
+	image, network, provider    string
+	memory, cpus, disk, pids    string
+	timeout, workdir            string
+	out, patch, json            string
+	quiet, interactive, noPatch bool
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command on a copy of a repository inside a sandbox",
+		Long: `Run a command inside a fresh sandbox. The repository is copied to
+/workspace/repo; what the command changes there comes back as a patch and your
+working tree is never touched. Files that the command leaves in
+/mnt/session/outputs are copied to --out. The machine has no network, and is
+gone afterwards without a trace.
+
+Output streams as it comes, and checkfu ends with the command's own exit code
+(see checkfu help exit-codes). With --patch - or --json - the command's
+standard output goes to standard error, so that standard output holds the
+document alone.
+
+The machine's writable storage lies in memory: it can cost --memory plus --disk.`,
+		Example: `  checkfu run --repo . -- sh -c 'go vet ./... && go test ./...'
+  checkfu run --repo .@v1.2.0 --out results --patch fix.patch -- ./agent --fix
+  checkfu run --mount ./data:/data:ro --env API_KEY --timeout 90s -- python3 /data/main.py
+  echo hello | checkfu run --quiet -- wc -c`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] == "" {
+				return usage("run: expected a command after --, as in: checkfu run --repo . -- make test")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd, f, args) },
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows COMMAND is the command's own
+	flags.StringVar(&f.repo, "repo", "", "Git repository to copy in, DIR or DIR@REVISION; DIR alone is the tracked files with their uncommitted changes")
+	flags.BoolVar(&f.committed, "committed", false, "take HEAD, without uncommitted changes")
+	flags.BoolVar(&f.untracked, "untracked", false, "take untracked files too (never ignored ones)")
+	flags.StringArrayVar(&f.mounts, "mount", nil, "plain directory to copy in, SRC:DST[:ro|rw], read-only by default; may be repeated")
+	flags.StringVar(&f.image, "image", "", `image to run on, by name or digest (default the newest one called "base")`)
+	flags.StringVar(&f.network, "network", "none", "what the machine reaches; only none is there yet")
+	flags.StringVar(&f.memory, "memory", "2GiB", "memory of the machine")
+	flags.StringVar(&f.cpus, "cpus", "2", "cores of the machine")
+	flags.StringVar(&f.disk, "disk", "4GiB", "writable storage of the machine")
+	flags.StringVar(&f.pids, "pids", "512", "processes and threads of the machine")
+	flags.StringVar(&f.timeout, "timeout", "10m", "longest time that the command may take")
+	flags.StringVar(&f.workdir, "workdir", "", "working directory inside (default /workspace/repo with --repo, else the home)")
+	flags.StringArrayVar(&f.env, "env", nil, "KEY=VALUE, or KEY to pass on your own; appears in no record; may be repeated")
+	flags.StringVar(&f.provider, "provider", all.Native, "what provides the sandbox: native (gVisor), native:runc or memory (a simulation)")
+	flags.StringVar(&f.out, "out", "", "directory that takes the outputs")
+	flags.StringVar(&f.patch, "patch", "", "file that takes the patch, - for standard output (default checkfu-RUN.patch here, when something changed)")
+	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no summary")
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input on although it is a terminal")
+	return cmd
+}
+
+func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
+	spec, err := f.spec(command)
+	if err != nil {
+		return err
+	}
+	name, err := all.Canonical(f.provider)
+	if err != nil {
+		return usage("--provider: %v", err)
+	}
+	signals := interruptions()
+	defer signals.end()
+	spec.Stop = signals.c
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+
+	bar := a.progress(f.quiet)
+	defer bar.end()
+	spec.Progress = bar.phase
+	opened, closeProvider, err := a.open(ctx, name, f.image, bar)
+	if err != nil {
+		return err
+	}
+	defer closeProvider()
+	spec.Image = opened.Image
+
+	a.streams(&spec, f, bar)
+	patch := f.sink(&spec)
+	if patch != nil {
+		defer patch.discard()
+	}
+	r := &runner.Runner{
+		Adapters: []sandboxruntime.Adapter{{Provider: opened.Provider}}, Target: opened.Envelope.Target(),
+		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(),
+		Report: func(err error) { a.complain(err) },
+	}
+	record, err := r.Run(ctx, spec)
+	bar.end()
+	return a.finish(f, record, patch, err)
+}
+
+// spec is what the flags ask for, without what needs a provider. It touches
+// nothing.
+func (f runFlags) spec(command []string) (runner.Spec, error) {
+	spec := runner.Spec{RunID: runner.NewRunID(), Command: command, WorkingDirectory: f.workdir, OutDir: f.out}
+	var err error
+	if f.repo != "" {
+		if spec.Repo, err = parseRepo(f.repo); err != nil {
+			return spec, err
+		}
+		spec.Repo.Committed, spec.Repo.Untracked = f.committed, f.untracked
+	}
+	if err := f.contradictions(spec.Repo); err != nil {
+		return spec, err
+	}
+	for _, m := range f.mounts {
+		parsed, err := parseMount(m)
+		if err != nil {
+			return spec, err
+		}
+		spec.Mounts = append(spec.Mounts, parsed)
+	}
+	if err := checkMounts(spec); err != nil {
+		return spec, err
+	}
+	if f.network != string(sandbox.NetworkNone) {
+		return spec, bad("--network", "none; this version lets no machine reach a network", f.network)
+	}
+	spec.Network = sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}
+	if err := f.limits(&spec); err != nil {
+		return spec, err
+	}
+	spec.Environment = map[string]string{}
+	for _, e := range f.env {
+		key, value, err := parseEnv(e, os.LookupEnv)
+		if err != nil {
+			return spec, err
+		}
+		spec.Environment[key] = value
+	}
+	if f.workdir != "" && f.workdir != "/" {
+		if sandbox.CheckPath("workdir", f.workdir) != nil {
+			return spec, bad("--workdir", "a clean absolute path inside the machine", f.workdir)
+		}
+	}
+	request := sandbox.ProcessRequest{Executable: command[0], Arguments: command[1:], WorkingDirectory: "/", Environment: map[string]string{}}
+	if err := request.Validate(); err != nil {
+		return spec, usage("command: %v", err)
+	}
+	return spec, f.checkTargets()
+}
+
+func (f runFlags) limits(spec *runner.Spec) (err error) {
+	if spec.Resources.MemoryBytes, err = parseSize("--memory", f.memory); err != nil {
+		return err
+	}
+	if spec.Resources.CPUMillis, err = parseCPUs("--cpus", f.cpus); err != nil {
+		return err
+	}
+	if spec.Resources.DiskBytes, err = parseSize("--disk", f.disk); err != nil {
+		return err
+	}
+	if spec.Resources.MaxProcesses, err = parseCount("--pids", f.pids); err != nil {
+		return err
+	}
+	spec.Timeout, err = parseDuration("--timeout", f.timeout)
+	return err
+}
+
+// contradictions refuses flags that say nothing together.
+func (f runFlags) contradictions(repo *runner.Repo) error {
+	switch {
+	case repo == nil && f.committed:
+		return usage("--committed: expected --repo beside it")
+	case repo == nil && f.untracked:
+		return usage("--untracked: expected --repo beside it")
+	case repo == nil && f.patch != "":
+		return usage("--patch: expected --repo beside it")
+	case f.committed && f.untracked:
+		return usage("--untracked: expected no --committed beside it, got both")
+	case repo != nil && repo.Revision != "" && (f.committed || f.untracked):
+		return usage("--repo: expected no --committed or --untracked beside a revision, got %q with one", f.repo)
+	case f.patch == "-" && f.json == "-":
+		return usage("--json: expected a file where --patch takes standard output, got %q", f.json)
+	}
+	return nil
+}
+
+// checkTargets refuses result paths that cannot be written, before any work.
+func (f runFlags) checkTargets() error {
+	for _, t := range []struct{ flag, path string }{{"--patch", f.patch}, {"--json", f.json}} {
+		if t.path != "" && t.path != "-" {
+			if err := checkSink(t.flag, t.path); err != nil {
+				return err
+			}
+		}
+	}
+	if f.out == "" {
+		return nil
+	}
+	return checkOutDir(f.out)
+}
+
+// streams connects the command's streams: its input is ours unless that is a
+// terminal, which nobody expects to be read; then it ends at once.
+func (a *app) streams(spec *runner.Spec, f runFlags, bar *progress) {
+	if file, ok := a.stdin.(*os.File); a.stdin != nil && (!ok || f.interactive || !term.IsTerminal(int(file.Fd()))) {
+		spec.Input = a.stdin
+	}
+	spec.Output, spec.Errors = a.stdout, a.stderr
+	if f.patch == "-" || f.json == "-" {
+		spec.Output = a.stderr
+	}
+	spec.Output, spec.Errors = bar.before(spec.Output), bar.before(spec.Errors)
+}
+
+// sink decides where the patch goes; nil is nowhere or standard output.
+func (f runFlags) sink(spec *runner.Spec) *sink {
+	if spec.Repo == nil {
+		return nil
+	}
+	s := &sink{path: f.patch}
+	if f.patch == "" {
+		s.path = "checkfu-" + spec.RunID + ".patch"
+	}
+	spec.Patch = s
+	return s
+}
+
+// finish writes what the Run leaves behind and says how it went.
+func (a *app) finish(f runFlags, record *runner.Record, patch *sink, runErr error) error {
+	a.code = exitCode(record, runErr)
+	if runErr != nil {
+		a.complain(explain(runErr, record))
+		if a.code == ExitUsage {
+			return nil
+		}
+	}
+	patchPath := ""
+	if patch != nil && (patch.opened() || f.patch != "") && collected(record) {
+		if err := patch.commit(); err != nil {
+			return fmt.Errorf("--patch: %w", err)
+		}
+		patchPath = patch.path
+	}
+	if f.json != "" {
+		if err := a.writeRecord(f.json, record); err != nil {
+			return fmt.Errorf("--json: %w", err)
+		}
+	}
+	if !f.quiet {
+		summary{record: record, provider: f.provider, code: a.code, patch: patchPath, out: f.out}.print(a.stderr)
+	}
+	return nil
+}
+
+// collected reports whether the repository's changes are known in full: half a
+// patch is none.
+func collected(r *runner.Record) bool {
+	for _, failure := range r.Failures {
+		if failure.Phase == runner.PhaseCollect {
+			return false
+		}
+	}
+	return len(r.Mounts) > 0 && r.Mounts[0].Collected
+}
+
+func (a *app) writeRecord(path string, record *runner.Record) error {
+	data, err := record.Encode()
+	if err != nil {
+		return err
+	}
+	return a.writeDocument(path, append(data, '\n'))
+}
+
+// writeDocument writes to a file, or to standard output for "-".
+func (a *app) writeDocument(path string, data []byte) error {
+	if path == "-" {
+		_, err := a.stdout.Write(data)
+		return err
+	}
+	s := &sink{path: path}
+	defer s.discard()
+	if _, err := s.Write(data); err != nil {
+		return err
+	}
+	return s.commit()
+}
+
+var _ io.Writer = (*sink)(nil)

@@ -1,0 +1,174 @@
+// Package all is the one list of providers that this program can be told to
+// use, by the name that a person types.
+//
+// Trusts: the state directory. Ownership: what Open returns is closed by the
+// caller, after its last machine. Concurrency: the functions are pure but for
+// the directories that they make.
+// Source: design "The house" (internal/provider/all).
+package all
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/guest/initbin"
+	"github.com/checkfu/checkfu/internal/provider/memory"
+	"github.com/checkfu/checkfu/internal/provider/native"
+	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/runc"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// The names. Native stands for NativeRunsc.
+const (
+	Native      = "native"
+	NativeRunsc = "native:runsc"
+	NativeRunc  = "native:runc"
+	Memory      = "memory"
+)
+
+// Names returns every name that Open takes, the default first.
+func Names() []string { return []string{NativeRunsc, NativeRunc, Memory} }
+
+// Hosts returns the names of the providers whose machines lie on this host and
+// outlive a crash.
+func Hosts() []string { return []string{NativeRunsc, NativeRunc} }
+
+// NameError says that there is no provider of a name.
+type NameError struct{ Name string }
+
+// Error lists the names.
+func (e *NameError) Error() string {
+	return fmt.Sprintf("expected %s or %s, got %q", Native, strings.Join(Names(), ", "), e.Name)
+}
+
+// Canonical returns the full form of a name.
+// Errors: *NameError.
+func Canonical(name string) (string, error) {
+	if name == Native {
+		return NativeRunsc, nil
+	}
+	for _, known := range Names() {
+		if name == known {
+			return name, nil
+		}
+	}
+	return "", &NameError{name}
+}
+
+// Host is what a provider on this host can say besides.
+type Host interface {
+	Lacks(ctx context.Context) []machine.Lack
+	List(ctx context.Context) ([]native.Running, error)
+}
+
+// Opened is a provider that is ready to be called.
+type Opened struct {
+	Name     string
+	Provider sandbox.Provider
+	Envelope sandbox.Capabilities
+	Host     Host // nil unless its machines lie on this host
+	// Image is the image to use where none is named, "" where the image store
+	// decides.
+	Image string
+	// Close removes what the provider keeps for all its machines together.
+	Close func() error
+}
+
+// Options say what the providers work with.
+type Options struct {
+	// Dir is the state directory, absolute. Each driver has a part of it of
+	// its own: one driver's sweep cannot end what another's machine is made of.
+	Dir string
+	// Images gives out the roots of machines.
+	Images native.Images
+}
+
+// Envelope returns the envelope of a provider without opening it.
+// Errors: *NameError.
+func Envelope(name string) (sandbox.Capabilities, error) {
+	name, err := Canonical(name)
+	if err != nil {
+		return sandbox.Capabilities{}, err
+	}
+	if driver, ok := strings.CutPrefix(name, Native+":"); ok {
+		return native.Envelope(driver, runtime.GOARCH), nil
+	}
+	return memory.New(memory.Options{}).Capabilities(context.Background())
+}
+
+// Open makes the provider of a name ready.
+// Errors: *NameError; *initbin.MissingError; what the host refuses.
+func Open(name string, o Options) (*Opened, error) {
+	name, err := Canonical(name)
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := Envelope(name)
+	if err != nil {
+		return nil, err
+	}
+	opened := &Opened{Name: name, Envelope: envelope, Close: func() error { return nil }}
+	if name == Memory {
+		opened.Provider = memory.New(memory.Options{Clock: wall{}})
+		opened.Image = "checkfu.local/memory@sha256:" + strings.Repeat("0", 64)
+		return opened, nil
+	}
+	driver, closeDriver, err := openDriver(name, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	guest, err := initbin.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest})
+	if err != nil {
+		return nil, err
+	}
+	opened.Provider, opened.Host, opened.Close = p, p, closeDriver
+	return opened, nil
+}
+
+func nativeDir(dir, driver string) string { return filepath.Join(dir, "native-"+driver) }
+
+// cgroupParent is the cgroup that holds the cgroups of all machines.
+const cgroupParent = "checkfu"
+
+func openDriver(name, dir string) (machine.Driver, func() error, error) {
+	if name == NativeRunc {
+		return runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: "/" + cgroupParent}), func() error { return nil }, nil
+	}
+	d, err := gvisor.New(gvisor.Options{Root: sentryRoot(dir), CgroupParent: cgroupParent})
+	if err != nil {
+		return nil, nil, err
+	}
+	return d, d.Close, nil
+}
+
+// sentryRoot holds control sockets, whose addresses are short: the state of a
+// directory with a long name lies under /run, always at the same place.
+func sentryRoot(dir string) string {
+	const longest = 60
+	if root := filepath.Join(dir, "runsc"); len(root) <= longest {
+		return root
+	}
+	sum := sha256.Sum256([]byte(dir))
+	return "/run/checkfu-" + hex.EncodeToString(sum[:8])
+}
+
+// wall is the machine's own clock for the memory provider, whose sleeps then
+// last.
+type wall struct{}
+
+var _ memory.Waiter = wall{}
+
+func (wall) Now() time.Time                         { return time.Now() }
+func (wall) After(d time.Duration) <-chan time.Time { return time.After(d) }
