@@ -191,7 +191,9 @@ func TestReplay(t *testing.T) {
 		f.write(id, "/workspace/ro/a", "a")
 		f.activate(id)
 		for _, script := range []string{"cat /workspace/ro/a; ls /; env; echo $$", "yes | head -c 100000 | sha256sum", "seq 1 1000 | while read x; do echo $x; done | wc -l", "yes", "sleep 3 | sleep 2; exit 4", "yes | cat >/dev/null", "kill $$"} {
-			s, err := f.p.Execute(f.ctx(), id, shellCommand(script))
+			c := shellCommand(script)
+			c.TimeoutSeconds = 4
+			s, err := f.p.Execute(f.ctx(), id, c)
 			out += string(s.Stdout) + "|" + string(s.Stderr) + "|" + string(s.StartedAt) + "|" + string(s.FinishedAt)
 			if err != nil {
 				out += err.Error()
@@ -204,7 +206,7 @@ func TestReplay(t *testing.T) {
 		return out
 	}
 	first := transcript()
-	for range 20 {
+	for range 8 {
 		if again := transcript(); again != first {
 			t.Fatalf("%q\n%q", first, again)
 		}

@@ -119,7 +119,7 @@ func (f *fixture) write(id sandbox.InstanceID, path, content string) {
 func shellCommand(script string) sandbox.Command {
 	return sandbox.Command{
 		Executable: "sh", Arguments: []string{"-c", script}, WorkingDirectory: "/",
-		Environment: map[string]string{"HOME": sandbox.HomePath}, TimeoutSeconds: 60, OutputLimitBytes: 1 << 20,
+		Environment: map[string]string{"HOME": sandbox.HomePath}, TimeoutSeconds: 10, OutputLimitBytes: 1 << 20,
 	}
 }
 
