@@ -1,3 +1,289 @@
 package native
 
-func crashChild(string) {}
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/runc"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// steps are the points of the lifecycle at which the controlling process is
+// killed, in the order in which they are reached.
+var steps = []string{
+	"directory", "record", "home", "root", "provisioned", "started", "active", "running",
+	"stopped", "reaped", "unmounted", "removed",
+}
+
+// crashChild is the controlling process of a crash test: it goes through one
+// life and dies by SIGKILL at one step, having said that it got there.
+func crashChild(step string) {
+	dir, driver, root := os.Getenv("CRASH_DIR"), os.Getenv("CRASH_DRIVER"), os.Getenv("CRASH_IMAGE")
+	fail := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+	}
+	var d machine.Driver = runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: cgroupParent})
+	var err error
+	if driver == "runsc" {
+		d, err = gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: cgroupParent})
+		fail(err)
+	}
+	store, err := image.Open(os.Getenv("CRASH_STORE"), image.Options{IDBase: IDBase})
+	fail(err)
+	init, err := os.ReadFile(os.Getenv("CRASH_INIT"))
+	fail(err)
+	reached := func(at string) {
+		if at == step {
+			fmt.Println("reached " + at)
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	p, err := New(Options{Dir: dir, Driver: d, Images: store, Init: init, Step: reached})
+	fail(err)
+	shared.img, err = store.Resolve(context.Background(), root)
+	fail(err)
+	h, err := p.Provision(context.Background(), request(p, work))
+	fail(err)
+	id := h.Value.InstanceID
+	fail(p.WriteFile(context.Background(), id, sandbox.FileWrite{Path: "/workspace/repo/f", Content: []byte("x")}))
+	_, err = p.Activate(context.Background(), id)
+	fail(err)
+	_, err = p.OpenProcess(context.Background(), id, processID, sandbox.ProcessRequest{
+		Executable: "/bin/sh", Arguments: []string{"-c", "setsid sleep 600 & sleep 600"}, WorkingDirectory: "/", Environment: map[string]string{},
+	})
+	fail(err)
+	reached("running")
+	_, err = p.Release(context.Background(), id, sandbox.ReleaseRequest{})
+	fail(err)
+	os.Exit(4) // the step was never reached
+}
+
+// crash runs one life that dies at step and returns its child's output.
+func crash(t *testing.T, p *Provider, step string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), "CHECKFU_TEST_CRASH="+step, "CRASH_DIR="+p.opt.Dir, "CRASH_DRIVER="+p.opt.Driver.Name(),
+		"CRASH_IMAGE="+shared.img.Reference, "CRASH_STORE="+filepath.Join(shared.dir, "images"), "CRASH_INIT="+p.initPath)
+	out, err := child.CombinedOutput()
+	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
+	if err == nil || !ok || status.Signal() != syscall.SIGKILL || !strings.Contains(string(out), "reached "+step) {
+		t.Fatalf("the child did not die at %s: %v\n%s", step, err, out)
+	}
+}
+
+func sweep(t *testing.T, p *Provider) sandbox.Swept {
+	t.Helper()
+	now := sandbox.At(time.Now().Add(time.Second))
+	swept, err := p.Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return swept
+}
+
+// census names everything on the host that still bears a mark of the provider:
+// processes, mounts, cgroups, instance files.
+func census(t testing.TB, p *Provider) []string {
+	t.Helper()
+	var left []string
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range procs {
+		pid := strings.Split(file, "/")[2]
+		line, _ := os.ReadFile(file)
+		groups, _ := os.ReadFile("/proc/" + pid + "/cgroup")
+		if pid != fmt.Sprint(os.Getpid()) && (strings.Contains(string(line), p.opt.Dir) || strings.Contains(string(groups), cgroupParent+"/")) {
+			left = append(left, "process "+pid+" "+strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, p.opt.Dir+"/instances/") {
+			left = append(left, "mount "+line)
+		}
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent + "/*")
+	unified, _ := filepath.Glob("/sys/fs/cgroup/" + cgroupParent + "/*")
+	for _, g := range append(groups, unified...) {
+		if info, err := os.Stat(g); err == nil && info.IsDir() {
+			left = append(left, "cgroup "+g)
+		}
+	}
+	filepath.WalkDir(p.instancesDir(), func(path string, _ fs.DirEntry, _ error) error {
+		if path != p.instancesDir() {
+			left = append(left, "file "+path)
+		}
+		return nil
+	})
+	return left
+}
+
+func TestCleanup_AfterACrashAtEachStepNothingIsLeft(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		for _, step := range steps {
+			t.Run(step, func(t *testing.T) {
+				crash(t, p, step)
+				if step != "removed" && len(census(t, p)) == 0 {
+					t.Error("nothing was left by the crash, so the sweep proves nothing")
+				}
+				if step == "directory" { // young and without a lock: it could be being made right now
+					ageUnborn(t, p)
+				}
+				swept := sweep(t, p)
+				if want := 1; step != "removed" && len(swept.InstanceIDs) != want {
+					t.Errorf("swept %v", swept.InstanceIDs)
+				}
+				if left := census(t, p); len(left) > 0 {
+					t.Errorf("left after the sweep:\n%s", strings.Join(left, "\n"))
+				}
+				if again := sweep(t, p); len(again.InstanceIDs) != 0 {
+					t.Errorf("a second sweep found %v", again.InstanceIDs)
+				}
+			})
+		}
+	})
+}
+
+// ageUnborn makes directories that have no record yet two minutes old.
+func ageUnborn(t *testing.T, p *Provider) {
+	t.Helper()
+	entries, err := os.ReadDir(p.instancesDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Minute)
+	for _, e := range entries {
+		if err := os.Chtimes(filepath.Join(p.instancesDir(), e.Name()), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCleanup_AMachineEndsWithItsOwner(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		crash(t, p, "running")
+		eventually(t, "no process of the machine lives", func() bool {
+			return !slices.ContainsFunc(census(t, p), func(s string) bool { return strings.HasPrefix(s, "process") })
+		})
+		sweep(t, p)
+	})
+}
+
+func TestCleanup_ASweepEndsNoLiveInstance(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		live := map[sandbox.InstanceID]sandbox.Process{}
+		for range 10 {
+			id := activated(t, p)
+			live[id] = open(t, p, id, "cat")
+		}
+		crash(t, p, "running")
+		crash(t, p, "home")
+		// A sweeper that owns nothing, as another process would be.
+		other, err := New(p.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		swept := sweep(t, other)
+		if len(swept.InstanceIDs) != 2 {
+			t.Errorf("swept %d instances, want the two orphans", len(swept.InstanceIDs))
+		}
+		for id, proc := range live {
+			if slices.Contains(swept.InstanceIDs, id) {
+				t.Errorf("live instance %s was swept", id)
+			}
+			if _, err := proc.Input().Write([]byte("still here")); err != nil {
+				t.Error(err)
+			}
+			proc.Input().Close()
+			if exit := exitWithin(t, proc, 20*time.Second); exit.ExitCode == nil || *exit.ExitCode != 0 {
+				t.Errorf("%s: %+v", id, exit)
+			}
+		}
+	})
+}
+
+// An instance does not outlive its own deadline, whoever owns it and whether
+// or not anybody sweeps.
+func TestCleanup_AnInstancePastItsExpiryIsReclaimed(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		r := request(p)
+		r.ExpiresAt = sandbox.At(time.Now().Add(8 * time.Second))
+		id := provision(t, p, r)
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the instance is gone", func() bool { return len(census(t, p)) == 0 })
+		if _, err := p.Execute(t.Context(), id, shell("true")); err == nil {
+			t.Error("an expired instance still runs commands")
+		}
+		r.ExpiresAt = sandbox.At(time.Now().Add(-time.Second))
+		if _, err := p.Provision(t.Context(), r); err == nil {
+			t.Error("an instance was provisioned past its expiry")
+		}
+	})
+}
+
+func TestDestroyIsIdempotentAndConcurrent(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		for _, when := range []string{"provisioning", "activating", "active", "executing"} {
+			t.Run(when, func(t *testing.T) {
+				id := provision(t, p, request(p))
+				background := make(chan struct{})
+				switch when {
+				case "activating":
+					go func() { p.Activate(context.Background(), id); close(background) }()
+					time.Sleep(20 * time.Millisecond)
+				case "active", "executing":
+					if _, err := p.Activate(t.Context(), id); err != nil {
+						t.Fatal(err)
+					}
+					fallthrough
+				default:
+					go func() {
+						if when == "executing" {
+							p.Execute(context.Background(), id, shell("sleep 30"))
+						}
+						close(background)
+					}()
+				}
+				errs := make(chan error, 10)
+				for range 10 {
+					go func() { errs <- p.Destroy(context.Background(), id) }()
+				}
+				for range 10 {
+					if err := <-errs; err != nil {
+						t.Error(err)
+					}
+				}
+				<-background
+				if left := census(t, p); len(left) > 0 {
+					t.Errorf("left:\n%s", strings.Join(left, "\n"))
+				}
+			})
+		}
+		for _, id := range []sandbox.InstanceID{"", "unknown", "../../etc", sandbox.InstanceID(strings.Repeat("0", 32))} {
+			if err := p.Destroy(t.Context(), id); err != nil {
+				t.Errorf("%q: %v", id, err)
+			}
+		}
+	})
+}

@@ -197,8 +197,11 @@ func (p *Provider) list(ctx context.Context, op sandbox.Operation, id sandbox.In
 	if root == nil {
 		return nil, nil, sandbox.FailedAt(op, l.Root, sandbox.ReasonOutsideRoot, nil)
 	}
-	entries, err := root.List(ctx, ".", contain.ListOptions{MaximumEntries: int(l.MaxEntries), Digests: true})
-	return in, entries, fileError(op, l.Root, 0, err)
+	// A sparse file costs its author nothing and can be exabytes long; more
+	// than this would be hashed zeros.
+	limit := 4 * in.request.Profile.ResourceLimits.DiskBytes
+	entries, err := root.List(ctx, ".", contain.ListOptions{MaximumEntries: int(l.MaxEntries), Digests: true, MaximumBytes: limit})
+	return in, entries, fileError(op, l.Root, limit, err)
 }
 
 // active returns an instance that accepts reads.

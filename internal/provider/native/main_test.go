@@ -104,7 +104,7 @@ func newDriver(t testing.TB, name, dir string) machine.Driver {
 	t.Helper()
 	switch name {
 	case "runsc":
-		d, err := gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: "checkfu"})
+		d, err := gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: cgroupParent})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func newDriver(t testing.TB, name, dir string) machine.Driver {
 		})
 		return d
 	default:
-		return runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: "checkfu"})
+		return runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: cgroupParent})
 	}
 }
 
@@ -222,3 +222,6 @@ func showExit(s sandbox.Settlement) string {
 	}
 	return s.Exit.Signal
 }
+
+// cgroupParent is this test's own, so that its census sees nobody else's.
+const cgroupParent = "checkfu-native-test"

@@ -1,0 +1,81 @@
+// Command hostile does, inside a machine, what a shell is too slow for or
+// cannot do.
+//
+//	hostile swap DIR OUTSIDE COUNT   swap DIR/x between a directory and a link to OUTSIDE
+//	hostile socket PATH              leave a unix socket at PATH
+//	hostile deep DIR DEPTH           make DEPTH nested directories with a file in the last
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+)
+
+func main() {
+	var err error
+	switch os.Args[1] {
+	case "swap":
+		err = swap(os.Args[2], os.Args[3], number(os.Args[4]))
+	case "socket":
+		var l *net.UnixListener
+		if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[2], Net: "unix"}); err == nil {
+			l.SetUnlinkOnClose(false)
+			err = l.Close()
+		}
+	case "deep":
+		err = deep(os.Args[2], number(os.Args[3]))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func swap(dir, outside string, count int) error {
+	if err := os.Chdir(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir("x", 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile("x/f", []byte("inside"), 0o644); err != nil {
+		return err
+	}
+	if err := os.Symlink(outside, "link"); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for range count {
+		for _, move := range [][2]string{{"x", "real"}, {"link", "x"}, {"x", "link"}, {"real", "x"}} {
+			if err := os.Rename(move[0], move[1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func deep(dir string, depth int) error {
+	if err := os.Chdir(dir); err != nil {
+		return err
+	}
+	for range depth {
+		if err := os.Mkdir("d", 0o755); err != nil {
+			return err
+		}
+		if err := os.Chdir("d"); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile("last", nil, 0o444)
+}
