@@ -31,8 +31,9 @@ const opWrite = sandbox.OpBeginActiveWrite
 
 // BeginActiveWrite opens a transaction over targets: 1 to 1,024 distinct paths
 // that one read-write mount owns, none above another.
-// Errors: InstanceNotFound; LifecycleConflict (state; no such mount; two
-// mounts; read-only; an ancestor conflict); OperationFailed.
+// Errors: InstanceNotFound; LifecycleConflict; OperationFailed with
+// outside_root (no read-write mount, or not the same one for all, or a link),
+// ancestor_conflict (also a parent that is not a directory) or not_regular.
 // Source: contract "The operations", row beginActiveWrite and the paragraph
 // below the table.
 func (p *Provider) BeginActiveWrite(ctx context.Context, id sandbox.InstanceID, targets []string) (sandbox.ActiveWrite, error) {
@@ -51,17 +52,13 @@ func (p *Provider) BeginActiveWrite(ctx context.Context, id sandbox.InstanceID, 
 		}
 		owner, ok := sandbox.OwningMount(i.value.Mounts, target)
 		switch {
-		case !ok || owner.MountPath == target:
-			return nil, sandbox.Conflict(opWrite, "a path below a mount", target)
-		case owner.Access != sandbox.AccessReadWrite:
-			return nil, sandbox.Conflict(opWrite, string(sandbox.AccessReadWrite), string(owner.Access))
-		case n > 0 && owner != mount:
-			return nil, sandbox.Conflict(opWrite, "a path owned by "+mount.MountPath, target)
+		case !ok || owner.MountPath == target || owner.Access != sandbox.AccessReadWrite || n > 0 && owner != mount:
+			return nil, sandbox.FailedAt(opWrite, target, sandbox.ReasonOutsideRoot, nil)
 		}
 		mount = owner
 		for _, other := range targets[:n] {
 			if sandbox.Within(target, other) || sandbox.Within(other, target) {
-				return nil, sandbox.Conflict(opWrite, "no target that is or contains another", target)
+				return nil, sandbox.FailedAt(opWrite, target, reasonAncestor, nil)
 			}
 		}
 	}
@@ -98,7 +95,7 @@ func (t *tree) prepare(targets []string, bodies map[string]*node) (cost int64, e
 			}
 			if more == "" {
 				if kid != nil && kid.kind != regular {
-					return 0, sandbox.Conflict(opWrite, "a regular file or nothing at "+target, "something else")
+					return 0, sandbox.FailedAt(opWrite, target, string(misplaced(kid)), nil)
 				}
 				if body := bodies[target]; body != nil {
 					cost += body.size()
@@ -111,7 +108,11 @@ func (t *tree) prepare(targets []string, bodies map[string]*node) (cost int64, e
 				break
 			}
 			if kid != nil && kid.kind != directory {
-				return 0, sandbox.Conflict(opWrite, "a directory at "+path, "something else")
+				reason := reasonAncestor
+				if kid.kind == symlink {
+					reason = sandbox.ReasonOutsideRoot
+				}
+				return 0, sandbox.FailedAt(opWrite, path, reason, nil)
 			}
 			if kid == nil && !made[path] {
 				made[path] = true

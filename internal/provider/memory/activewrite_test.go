@@ -74,7 +74,10 @@ func TestActiveWrite(t *testing.T) {
 }
 
 func TestActiveWriteRefusesTargets(t *testing.T) {
-	conflict := &sandbox.Error{Kind: sandbox.LifecycleConflict, Operation: sandbox.OpBeginActiveWrite}
+	because := func(reason string) *sandbox.Error {
+		return &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpBeginActiveWrite, Reason: reason}
+	}
+	outside, ancestor, special := because(sandbox.ReasonOutsideRoot), because(reasonAncestor), because(sandbox.ReasonNotRegular)
 	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpBeginActiveWrite, Reason: reasonInvalid}
 	for _, c := range []struct {
 		name    string
@@ -84,20 +87,20 @@ func TestActiveWriteRefusesTargets(t *testing.T) {
 		{"none", nil, bad},
 		{"too many", make([]string, sandbox.MaxReadFiles+1), bad},
 		{"form", []string{rw + "/../x"}, bad},
-		{"no mount", []string{"/tmp/x"}, conflict},
-		{"output tree", []string{sandbox.OutputPath + "/x"}, conflict},
-		{"the mount itself", []string{rw}, conflict},
-		{"read-only mount", []string{"/workspace/ro/x"}, conflict},
-		{"nested read-only mount", []string{rw + "/sealed/x"}, conflict},
-		{"two mounts", []string{rw + "/x", rw + "/own/x"}, conflict},
-		{"twice", []string{rw + "/x", rw + "/x"}, conflict},
-		{"ancestor", []string{rw + "/x", rw + "/x/y"}, conflict},
-		{"descendant", []string{rw + "/x/y", rw + "/x"}, conflict},
-		{"directory", []string{rw + "/d"}, conflict},
-		{"below a file", []string{rw + "/f/x"}, conflict},
-		{"link", []string{rw + "/l"}, conflict},
-		{"below a link", []string{rw + "/l/x"}, conflict},
-		{"fifo", []string{rw + "/p"}, conflict},
+		{"no mount", []string{"/tmp/x"}, outside},
+		{"output tree", []string{sandbox.OutputPath + "/x"}, outside},
+		{"the mount itself", []string{rw}, outside},
+		{"read-only mount", []string{"/workspace/ro/x"}, outside},
+		{"nested read-only mount", []string{rw + "/sealed/x"}, outside},
+		{"two mounts", []string{rw + "/x", rw + "/own/x"}, outside},
+		{"twice", []string{rw + "/x", rw + "/x"}, ancestor},
+		{"ancestor", []string{rw + "/x", rw + "/x/y"}, ancestor},
+		{"descendant", []string{rw + "/x/y", rw + "/x"}, ancestor},
+		{"directory", []string{rw + "/d"}, special},
+		{"below a file", []string{rw + "/f/x"}, ancestor},
+		{"link", []string{rw + "/l"}, outside},
+		{"below a link", []string{rw + "/l/x"}, outside},
+		{"fifo", []string{rw + "/p"}, special},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t)

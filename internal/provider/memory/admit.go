@@ -13,7 +13,9 @@ import (
 const (
 	reasonInvalid      = "invalid_request" // the cause is a *sandbox.Invalid
 	reasonNotDirectory = "not_directory"
-	reasonTooMany      = "too_many"
+	reasonTooMany      = "too_many_entries"
+	reasonAncestor     = "ancestor_conflict"
+	actualExpired      = "expired"
 )
 
 func invalid(op sandbox.Operation, cause error) error {
@@ -57,16 +59,15 @@ func (p *Provider) admit(op sandbox.Operation, r sandbox.ProvisionRequest) error
 	if int64(len(r.Mounts)) > p.caps.MaxMounts {
 		return sandbox.Unavailable(op, sandbox.RequireMounts, strconv.Itoa(len(r.Mounts)), strconv.FormatInt(p.caps.MaxMounts, 10))
 	}
-	return p.checkDeadline(op, "expires_at", r.ExpiresAt)
+	return p.checkDeadline(op, r.ExpiresAt)
 }
 
-// checkDeadline refuses a deadline that has passed: what it bounds could never
-// be used.
-func (p *Provider) checkDeadline(op sandbox.Operation, field string, t sandbox.Timestamp) error {
-	if now := p.now(); !now.Before(t) {
-		return invalid(op, &sandbox.Invalid{Field: field, Expected: "later than " + string(now), Got: string(t)})
+// checkDeadline refuses a deadline that has passed.
+func (p *Provider) checkDeadline(op sandbox.Operation, t sandbox.Timestamp) error {
+	if p.now().Before(t) {
+		return nil
 	}
-	return nil
+	return sandbox.Conflict(op, "before expires_at "+string(t), actualExpired)
 }
 
 func describe(t sandbox.Target) string {

@@ -64,8 +64,9 @@
 // Trusts: the caller with its own memory, nothing else: every state rule and
 // bound is enforced here although the Runner has done so.
 // Errors: nil, a *sandbox.Error, or the context's error. Reasons beside the
-// contract's: invalid_request (the cause is a *sandbox.Invalid), too_many,
-// not_directory.
+// contract's: invalid_request (the cause is a *sandbox.Invalid),
+// too_many_entries, not_directory, ancestor_conflict; and expired as the
+// Actual of a conflict.
 // Ownership: results share no memory with the provider. No goroutine outlives
 // its process or its Execute.
 // Concurrency: everything may be called by many goroutines at once.

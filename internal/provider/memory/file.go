@@ -25,8 +25,8 @@ func fileError(op sandbox.Operation, path string, limit int64, err error) error 
 // WriteFile writes a file, or a symbolic link, and makes missing parents.
 // While provisioning, any mount and the output tree may be written; when
 // active, the output tree alone. It follows no link.
-// Errors: InstanceNotFound; LifecycleConflict (the path is not writable in
-// this state); FileTooLarge; CapabilityUnavailable (disk_bytes);
+// Errors: InstanceNotFound; LifecycleConflict (expired, or active and the path
+// is in a mount); FileTooLarge; CapabilityUnavailable (disk_bytes);
 // OperationFailed with outside_root, not_regular, not_directory.
 // Source: contract "The operations", row writeFile; "Paths, mounts, and what
 // the Runner admits first".
@@ -50,10 +50,10 @@ func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandb
 	t := i.m.tree
 	territory := t.territory(w.Path)
 	switch {
-	case i.value.State == sandbox.StateActive && territory != sandbox.OutputPath:
-		return sandbox.Conflict(op, "a path below "+sandbox.OutputPath, w.Path)
 	case territory == "" || territory == w.Path:
-		return sandbox.Conflict(op, "a path below a mount or "+sandbox.OutputPath, w.Path)
+		return sandbox.FailedAt(op, w.Path, sandbox.ReasonOutsideRoot, nil)
+	case i.value.State == sandbox.StateActive && territory != sandbox.OutputPath:
+		return sandbox.Conflict(op, string(sandbox.StateProvisioning), string(sandbox.StateActive))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *Provider) ReadFiles(ctx context.Context, id sandbox.InstanceID, r sandb
 
 // ListDir names the regular files below a mount or the output tree.
 // Errors: InstanceNotFound; LifecycleConflict; OperationFailed with
-// outside_root, not_found, not_directory, or too_many: a listing is never
+// outside_root, not_found, not_directory, or too_many_entries: a listing is never
 // shortened.
 // Source: contract "The operations", row listDir.
 func (p *Provider) ListDir(ctx context.Context, id sandbox.InstanceID, l sandbox.Listing) ([]sandbox.DirEntry, error) {

@@ -35,9 +35,16 @@ func newInstance(value sandbox.Instance, t *tree, p *Provider) *instance {
 	}
 }
 
-// enter begins a member on an instance and holds the instance until leave. An
-// instance past its own deadline is as good as gone, though cleanup still
-// names it. state is "" where both states do.
+// work are the members that an expired instance refuses.
+var work = map[sandbox.Operation]bool{
+	sandbox.OpWriteFile: true, sandbox.OpActivate: true, sandbox.OpExecute: true,
+	sandbox.OpOpenProcess: true, sandbox.OpBeginActiveWrite: true,
+}
+
+// enter begins a member on an instance and holds the instance until leave.
+// state is "" where both states do. Past its own deadline an instance takes no
+// more work; what it holds can be read, captured and released until a cleanup
+// comes.
 func (p *Provider) enter(ctx context.Context, op sandbox.Operation, id sandbox.InstanceID, state sandbox.State) (i *instance, leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -52,10 +59,12 @@ func (p *Provider) enter(ctx context.Context, op sandbox.Operation, id sandbox.I
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
-	case i.gone || !now.Before(i.value.ExpiresAt):
+	case i.gone:
 		return nil, nil, sandbox.NoInstance(op, id)
 	case state != "" && i.value.State != state:
 		return nil, nil, sandbox.Conflict(op, string(state), string(i.value.State))
+	case work[op] && !now.Before(i.value.ExpiresAt):
+		return nil, nil, p.checkDeadline(op, i.value.ExpiresAt)
 	}
 	i.seen = now
 	i.users++
@@ -84,13 +93,6 @@ func (i *instance) finish(j *job) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.jobs, j)
-}
-
-// lost says whether the instance ends or has ended.
-func (i *instance) lost() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.gone
 }
 
 // close lets nobody in any more, kills what runs and waits until all have

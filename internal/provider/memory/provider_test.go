@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func TestProvisionRefuses(t *testing.T) {
 				r.Mounts = append(r.Mounts, sandbox.Mount{MountPath: fmt.Sprintf("/m/%d", n), Access: sandbox.AccessReadOnly, Kind: sandbox.MountGit})
 			}
 		}, lack(sandbox.RequireMounts)},
-		{"expired", func(r *sandbox.ProvisionRequest) { r.ExpiresAt = at(0) }, bad},
+		{"expired", func(r *sandbox.ProvisionRequest) { r.ExpiresAt = at(0) }, sandbox.Conflict(sandbox.OpProvision, "before expires_at "+string(at(0)), actualExpired)},
 		{"time form", func(r *sandbox.ProvisionRequest) { r.ExpiresAt = "2026-03-01T13:00:00Z" }, bad},
 		{"tagged image", func(r *sandbox.ProvisionRequest) { r.RootImage = "x:latest" }, bad},
 	} {
@@ -141,7 +142,7 @@ func TestMembersCheckState(t *testing.T) {
 			return err
 		}},
 		{sandbox.OpSnapshot, sandbox.StateActive, func(p *Provider, ctx context.Context, id sandbox.InstanceID) error {
-			_, err := p.Snapshot(ctx, id, sandbox.SnapshotRequest{ExpiresAt: at(time.Hour)})
+			_, err := p.Snapshot(ctx, id, sandbox.SnapshotRequest{ExpiresAt: at(9 * time.Hour)})
 			return err
 		}},
 		{sandbox.OpRelease, sandbox.StateActive, func(p *Provider, ctx context.Context, id sandbox.InstanceID) error {
@@ -167,8 +168,15 @@ func TestMembersCheckState(t *testing.T) {
 			}
 			f.want(m.call(f.p, f.ctx(), "nobody"), sandbox.NoInstance(m.op, "nobody"))
 			f.clock.Advance(time.Hour)
-			for _, id := range ids {
-				f.want(m.call(f.p, f.ctx(), id), sandbox.NoInstance(m.op, id))
+			for state, id := range ids {
+				err := m.call(f.p, f.ctx(), id)
+				switch {
+				case m.state != "" && m.state != state:
+				case work[m.op]:
+					f.want(err, sandbox.Conflict(m.op, "before expires_at "+string(at(time.Hour)), actualExpired))
+				case errors.Is(err, &sandbox.Error{Kind: sandbox.LifecycleConflict}):
+					t.Errorf("what an expired instance holds is kept back: %v", err)
+				}
 			}
 		})
 	}
@@ -205,14 +213,14 @@ func TestWriteFileRefuses(t *testing.T) {
 		w      sandbox.FileWrite
 		want   *sandbox.Error
 	}{
-		{"outside", false, "", sandbox.FileWrite{Path: "/etc/x"}, &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: "/etc/x"}},
-		{"home", false, "", sandbox.FileWrite{Path: "/home/checkfu/x"}, &sandbox.Error{Kind: sandbox.LifecycleConflict}},
-		{"mount itself", false, "", sandbox.FileWrite{Path: "/workspace/ro"}, &sandbox.Error{Kind: sandbox.LifecycleConflict}},
-		{"nested mount itself", false, "", sandbox.FileWrite{Path: "/workspace/rw/sealed"}, &sandbox.Error{Kind: sandbox.LifecycleConflict}},
-		{"like a mount", false, "", sandbox.FileWrite{Path: "/workspace/rox/x"}, &sandbox.Error{Kind: sandbox.LifecycleConflict}},
+		{"outside", false, "", sandbox.FileWrite{Path: "/etc/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
+		{"home", false, "", sandbox.FileWrite{Path: "/home/checkfu/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
+		{"mount itself", false, "", sandbox.FileWrite{Path: "/workspace/ro"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
+		{"nested mount itself", false, "", sandbox.FileWrite{Path: "/workspace/rw/sealed"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
+		{"like a mount", false, "", sandbox.FileWrite{Path: "/workspace/rox/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"dot dot", false, "", sandbox.FileWrite{Path: "/workspace/ro/../x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonInvalid}},
 		{"too large", false, "", sandbox.FileWrite{Path: "/workspace/ro/x", Content: make([]byte, sandbox.MaxFileBytes+1)}, sandbox.TooLarge(sandbox.OpWriteFile, "/workspace/ro/x", sandbox.MaxFileBytes)},
-		{"active mount", true, "", sandbox.FileWrite{Path: "/workspace/rw/x"}, &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: "/workspace/rw/x"}},
+		{"active mount", true, "", sandbox.FileWrite{Path: "/workspace/rw/x"}, sandbox.Conflict(sandbox.OpWriteFile, "provisioning", "active")},
 		{"link", true, "ln -s /tmp/x /mnt/session/outputs/l", sandbox.FileWrite{Path: sandbox.OutputPath + "/l"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"link on the way", true, "ln -s /tmp /mnt/session/outputs/l", sandbox.FileWrite{Path: sandbox.OutputPath + "/l/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"fifo", true, "mkfifo /mnt/session/outputs/p", sandbox.FileWrite{Path: sandbox.OutputPath + "/p"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotRegular}},

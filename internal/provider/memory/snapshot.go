@@ -67,7 +67,7 @@ func (p *Provider) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbo
 	if err := r.Validate(); err != nil {
 		return none, invalid(op, err)
 	}
-	if err := p.checkDeadline(op, "expires_at", r.ExpiresAt); err != nil {
+	if err := p.checkDeadline(op, r.ExpiresAt); err != nil {
 		return none, err
 	}
 	ref := p.retain(i, r.ExpiresAt, i.m.tree.capture())
@@ -193,7 +193,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 	if err != nil {
 		err = invalid(op, err)
 	} else if durable {
-		err = p.checkDeadline(op, "expires_at", r.ExpiresAt)
+		err = p.checkDeadline(op, r.ExpiresAt)
 	}
 	// Of two releases one wins; the other finds no instance.
 	if err == nil && !i.claim() {

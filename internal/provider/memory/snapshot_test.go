@@ -150,7 +150,9 @@ func TestSnapshotRefuses(t *testing.T) {
 	_, err := f.p.Snapshot(f.ctx(), id, sandbox.SnapshotRequest{ExpiresAt: at(time.Hour)})
 	f.want(err, sandbox.Forbidden(sandbox.OpSnapshot, id))
 	id = f.active(request())
-	for _, expires := range []sandbox.Timestamp{at(0), "", "2026-03-02T00:00:00Z"} {
+	_, err = f.p.Snapshot(f.ctx(), id, sandbox.SnapshotRequest{ExpiresAt: at(0)})
+	f.want(err, sandbox.Conflict(sandbox.OpSnapshot, "before expires_at "+string(at(0)), actualExpired))
+	for _, expires := range []sandbox.Timestamp{"", "2026-03-02T00:00:00Z"} {
 		_, err = f.p.Snapshot(f.ctx(), id, sandbox.SnapshotRequest{ExpiresAt: expires})
 		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonInvalid})
 	}

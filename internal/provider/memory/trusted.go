@@ -117,11 +117,8 @@ func (t *tree) put(path string, n *node) (replaced *node, err error) {
 	old := dir.kids[name]
 	cost := n.size() + int64(len(name))
 	if old != nil {
-		switch {
-		case old.kind == symlink:
-			return nil, refusedOutside
-		case old.kind != regular:
-			return nil, refusedNotRegular
+		if why := misplaced(old); why != "" {
+			return nil, why
 		}
 		cost -= old.size() + int64(len(name))
 	}
@@ -130,6 +127,17 @@ func (t *tree) put(path string, n *node) (replaced *node, err error) {
 	}
 	dir.kids[name] = n
 	return old, nil
+}
+
+// misplaced says why n cannot be read or replaced as a regular file, or "".
+func misplaced(n *node) refusal {
+	switch n.kind {
+	case regular:
+		return ""
+	case symlink:
+		return refusedOutside
+	}
+	return refusedNotRegular
 }
 
 // leaf is one entry of a walk: its path below the root, and the node without
