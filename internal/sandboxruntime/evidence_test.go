@@ -134,11 +134,11 @@ func TestEvidence_StreamsAreReal(t *testing.T) {
 func TestEvidence_RejectedProcessIsDestroyedUnder30Seconds(t *testing.T) {
 	b := newBench(t)
 	id := b.activate(durable)
-	let := make(chan struct{})
+	let, begun := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(let) })
 	b.fake.lieProcess = func(p *fakeProcess) sandbox.Process {
 		p.evidence.Provider = "other"
-		p.onDestroy = func(context.Context) error { <-let; return nil }
+		p.onDestroy = func(context.Context) error { close(begun); <-let; return nil }
 		return p
 	}
 	failed := make(chan error, 1)
@@ -146,7 +146,7 @@ func TestEvidence_RejectedProcessIsDestroyedUnder30Seconds(t *testing.T) {
 		_, err := b.runtime.OpenProcess(b.ctx, id, program)
 		failed <- err
 	}()
-	b.await(1)
+	<-begun // its timer runs, and no other
 	b.clock.Advance(30*time.Second - 1)
 	select {
 	case err := <-failed:

@@ -58,7 +58,7 @@ func TestSelection_IsExact(t *testing.T) {
 // or silent neighbours. The silent one costs 30 s of the clock.
 func TestSelection_OneBadProviderDoesNotStopAnothersRuns(t *testing.T) {
 	b := newBench(t)
-	let := make(chan struct{})
+	let, asked := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(let) })
 	bad := func(hook func(context.Context) error) sandboxruntime.Adapter {
 		f := newFake(b.clock)
@@ -69,7 +69,7 @@ func TestSelection_OneBadProviderDoesNotStopAnothersRuns(t *testing.T) {
 		bad(func(context.Context) error { return sandbox.Failed(sandbox.OpCapabilities, "down", nil) }),
 		bad(func(context.Context) error { panic("bug") }),
 		{},
-		bad(func(context.Context) error { <-let; return nil }),
+		bad(func(context.Context) error { close(asked); <-let; return nil }),
 		{Provider: b.fake},
 	}
 	type answer struct {
@@ -78,7 +78,8 @@ func TestSelection_OneBadProviderDoesNotStopAnothersRuns(t *testing.T) {
 	}
 	done := make(chan answer, 1)
 	go func() { r, err := b.selector(adapters...).Select(b.ctx, wanted(b.fake)); done <- answer{r, err} }()
-	b.await(1)
+	<-asked
+	b.await(1) // the others have answered
 	b.clock.Advance(30 * time.Second)
 	if a := <-done; a.err != nil || a.r.Capabilities().Provider != "fake" {
 		t.Error(a.err)
