@@ -28,21 +28,47 @@ func harden() error {
 	return nil
 }
 
-// deafen has the kernel drop every signal that the workload may send to PID 1,
-// by giving each its default action. Catching is not enough where the sender
-// has our uid: the runtime takes a queued SIGSEGV for a fault of its own and
-// ends. SIGCHLD is wanted, SIGURG is the runtime's. A fault of our own still
-// ends the process, as it should. Only for the kernel's own PID 1.
+// deaf is the address of a signal handler that does nothing, never to be called
+// from Go.
+func deaf()
+func deafAddress() uint64
+
+// deafen has the kernel drop every signal that the workload may send. Catching
+// is not enough where the sender has our uid: the runtime takes a queued
+// SIGSEGV for a fault of its own and ends. Nor is the default action, which
+// PID 1 should be safe from: the kernel forgets that for a signal sent to a
+// thread that blocks it while another does not. Ignored signals are dropped
+// for good; a fault of our own still ends the process, as it should. What is
+// ignored here is not ignored in commands, because the runtime resets before
+// an exec whatever it was once told to catch, which harden did. It was never
+// told of the two that C libraries use, so those get a handler, which no exec
+// outlives. SIGCHLD is wanted, SIGURG is the runtime's.
 func deafen() error {
-	var action struct{ handler, flags, restorer, mask uint64 } // SIG_DFL
-	for n := 1; n <= 64; n++ {
-		switch syscall.Signal(n) {
-		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG:
-			continue
-		}
+	type sigaction struct{ handler, flags, restorer, mask uint64 }
+	const ignore = 1
+	set := func(n int, action, old *sigaction) error {
 		if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(n),
-			uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0); errno != 0 {
+			uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0); errno != 0 {
 			return os.NewSyscallError("rt_sigaction", errno)
+		}
+		return nil
+	}
+	// The runtime's own way back from a handler will do for ours.
+	var nothing sigaction
+	if err := set(int(syscall.SIGCHLD), nil, &nothing); err != nil {
+		return err
+	}
+	nothing.handler = deafAddress()
+	for n := 1; n <= 64; n++ {
+		action := &sigaction{handler: ignore}
+		switch {
+		case n == int(syscall.SIGKILL), n == int(syscall.SIGSTOP), n == int(syscall.SIGCHLD), n == int(syscall.SIGURG):
+			continue
+		case n == 32, n == 34:
+			action = &nothing
+		}
+		if err := set(n, action, nil); err != nil {
+			return err
 		}
 	}
 	return nil

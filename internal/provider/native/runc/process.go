@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +22,9 @@ type process struct {
 	cgroup  string
 }
 
+// startBound is how long a command may take to start.
+const startBound = 5 * time.Second
+
 // Exec implements machine.Machine. The files are set to blocking mode.
 func (m *instance) Exec(ctx context.Context, c machine.Command) (machine.Process, error) {
 	if err := m.Alive(); err != nil {
@@ -30,6 +35,13 @@ func (m *instance) Exec(ctx context.Context, c machine.Command) (machine.Process
 		return nil, err
 	}
 	defer group.Close()
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	// The workload can stop a child of the guest init between its birth and its
+	// program, and init with it, which waits. A kill ends that.
+	defer context.AfterFunc(ctx, func() {
+		os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	})()
 	command, err := m.client.Start(ctx, guest.Start{
 		Argv: c.Argv, Env: c.Env, Dir: c.Dir,
 		Streams: [3]*os.File{c.Stdin, c.Stdout, c.Stderr},
