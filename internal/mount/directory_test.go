@@ -57,6 +57,18 @@ printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 9\n' 
 	}
 }
 
+// A tree deeper than the longest path is cut by name, and costs no
+// descriptors.
+func TestDirectoryDepth(t *testing.T) {
+	w := newWorld(t)
+	w.sh(w.repo, `d=$(printf '%0200d' 0); chain=$d; for i in $(seq 14); do chain=$chain/$d; done
+mkdir -p $chain ../half/$chain; echo deep >../half/$chain/f; mv ../half/$d $chain/`)
+	p := directoryPlan(t, DirOptions{Dir: w.repo})
+	if p.Counts[UnsafePath] != 1 || len(p.Files) != 0 {
+		t.Errorf("want one unsafe path and no file, got %s", p.Summary)
+	}
+}
+
 func TestDirectoryChanges(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "f")

@@ -39,6 +39,8 @@ func TestWorkingTree(t *testing.T) {
 echo more >>a; rm b; chmod +x c; echo staged >s; git add s; git rm -q --cached empty; rm empty; echo x2 >d/x; git add d/x; echo x3 >d/x`,
 			dirty: true, status: " M a\n D b\n M c\nMM d/x\nD  empty\nA  s\n",
 			edit: `echo z >>a; echo b >b; chmod -x c; rm s; echo x4 >>d/x; : >empty`},
+		{name: "only deleted", setup: mixed + `; rm b`, dirty: true, status: " D b\n", edit: `rm c`},
+		{name: "only a mode", setup: mixed + `; chmod +x b`, dirty: true, status: " M b\n", edit: `chmod -x b; chmod +x a`},
 		{name: "untracked left out", setup: mixed + `; echo u >u; mkdir v; echo v >v/w`,
 			skips: []Skip{{"u", Untracked}, {"v/w", Untracked}}, edit: `echo mine >u; echo z >z; mkdir v; echo n >v/new; echo n >v/w`, except: []string{"u", "v/w"}},
 		{name: "untracked taken", setup: mixed + `; echo u >u; mkdir v; echo v >v/w; echo S >.env`, opts: GitOptions{Untracked: true},

@@ -23,8 +23,14 @@ const MaxPatch = 1<<30 - 1
 // The two sides go into a fresh bare repository that holds the changed files
 // alone, and git compares their trees: there is no working tree from which a
 // .gitattributes of the sandbox could hide a file or name a program.
-// An empty change writes nothing.
+// An empty change writes nothing. A plan of a Revision, or of CommittedOnly,
+// gives a patch for that commit.
 //
+// The patch speaks of bytes as they lie in the working tree. Where the user's
+// git converts a file on its way in (LFS content, ident, an encoding), git
+// apply compares the converted form and can refuse that file's part.
+//
+// Preconditions: the plan is open; read ends when ctx does.
 // Bounds: each file MaxFile, the patch MaxPatch; memory holds one file at a time.
 // Errors: *Error; its cause is ErrChanged when a file is not the one that the
 // listing named, or the plan's source changed under a Directory plan.
