@@ -1,6 +1,7 @@
 package runc
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -74,6 +75,44 @@ func TestInitIsOutOfReach(t *testing.T) {
 	}
 	if err := m.Alive(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPeltedInit starts commands while a neighbour never stops sending signals
+// to PID 1, and then while one stops everything that it can.
+func TestPeltedInit(t *testing.T) {
+	m := newHost(t).start(t)
+	pelt, _ := begin(t, m, nil, "hostile", "pelt")
+	for i := range 100 {
+		if _, exit := finish(t, m, nil, "sh", "-c", "exit "+itoa(i)); exit.Code != i {
+			t.Fatalf("%d: %+v", i, exit)
+		}
+	}
+	if err := pelt.KillTree(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	stop, _ := begin(t, m, nil, "hostile", "stop-all")
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		p, err := m.Exec(ctx, machine.Command{Argv: []string{"true"}, Env: env, Dir: "/"})
+		if err == nil {
+			// Stopped or through: it can be ended either way.
+			err = p.KillTree(within(t, 10*time.Second))
+		} else if ctx.Err() == nil {
+			t.Fatal(err)
+		} else {
+			err = nil
+		}
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stop.KillTree(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, exit := finish(t, m, nil, "true"); exit != (machine.Exit{}) {
+		t.Fatal(exit)
 	}
 }
 

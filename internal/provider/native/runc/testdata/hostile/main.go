@@ -26,6 +26,14 @@ func main() {
 			cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 			cmd.Start()
 		}
+	case "pelt":
+		for {
+			pelt()
+		}
+	case "stop-all":
+		for {
+			unix.Kill(-1, unix.SIGSTOP)
+		}
 	case "hog":
 		hog()
 	case "touch-init":
@@ -125,18 +133,26 @@ func touchInit() {
 		unix.Kill(1, unix.SIGKILL)
 	}
 	report("prlimit", unix.Prlimit(1, unix.RLIMIT_CPU, &unix.Rlimit{}, nil))
-	// Queued signals carry a cause of the sender's choice, to any thread.
+	pelt()
+	report("own-fds", ownFDs())
+}
+
+// pelt sends every signal in every way to every thread of PID 1. Queued signals
+// carry a cause of the sender's choice.
+func pelt() {
+	pidfd, _ := unix.PidfdOpen(1, 0)
+	defer unix.Close(pidfd)
 	tasks, _ := filepath.Glob("/proc/1/task/*")
 	for _, task := range tasks {
 		tid, _ := strconv.Atoi(filepath.Base(task))
 		for s := 1; s < 65; s++ {
 			info := [16]uint64{uint64(s), 0xffffffff} // si_code SI_QUEUE
+			unix.Tgkill(1, tid, unix.Signal(s))
 			unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(&info)))
 			unix.Syscall6(unix.SYS_RT_TGSIGQUEUEINFO, 1, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(&info)), 0, 0)
 			unix.Syscall6(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(pidfd), uintptr(s), uintptr(unsafe.Pointer(&info)), 0, 0, 0)
 		}
 	}
-	report("own-fds", ownFDs())
 }
 
 // ownFDs fails if anything but the three streams was inherited. The runtime
