@@ -1,0 +1,62 @@
+# Checkfu. `make help` lists what can be made.
+SHELL := /bin/bash
+GO ?= go
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+GVISOR = $(shell $(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)
+LDFLAGS = -s -w -X $(MODULE)/internal/cli.Version=$(VERSION) -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR)
+MODULE = github.com/checkfu/checkfu
+INIT = internal/guest/initbin/bin/checkfu-init
+STATIC = CGO_ENABLED=0 $(GO) build -trimpath
+# What links gVisor is built without cgo and cannot be raced: its sentry is
+# started from the very binary under test.
+PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|bench|tests/)')
+RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|bench|tests/)')
+FUZZTIME ?= 10m
+
+.PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench soak clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 16
+
+$(INIT): $(shell find cmd/checkfu-init internal/guest -name '*.go' -not -path '*/initbin/*' -not -name '*_test.go')
+	$(STATIC) -ldflags="-s -w" -o $@ ./cmd/checkfu-init
+
+build: $(INIT) ## build bin/checkfu, one static file with the sandbox in it
+	$(STATIC) -ldflags="$(LDFLAGS)" -o bin/checkfu ./cmd/checkfu
+
+build-arm64: ## cross-build for arm64 (built, not run)
+	mkdir -p out/arm64
+	GOARCH=arm64 $(STATIC) -ldflags="-s -w" -o out/arm64/checkfu-init ./cmd/checkfu-init
+	GOARCH=arm64 $(STATIC) -ldflags="$(LDFLAGS)" -o out/arm64/checkfu ./cmd/checkfu
+
+demo: build ## set up what it needs and run a command on a repository inside a sandbox
+	./demo/run
+
+test: lint arch build test-race test-product ## everything, under 15 minutes on 2 cores
+
+test-race: $(INIT) ## all packages that do not link gVisor, with the race detector
+	$(GO) test -race -timeout 10m $(RACED)
+
+test-product: build ## the packages and the commands that start real sandboxes, as root
+	CGO_ENABLED=0 $(GO) test -p 1 -timeout 12m $(PRODUCT)
+
+arch: ## the house rules: who imports whom, sizes, comments
+	$(GO) test ./tests/arch
+
+lint: $(INIT) ## formatting, vet on linux and macOS, staticcheck
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w"; exit 1; }
+	CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./sandbox/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/...
+	CGO_ENABLED=0 $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.6.1 ./...
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@set -e; for dir in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go | sed 's/func //' | sort -u); do \
+	    echo "== $$dir $$f"; CGO_ENABLED=0 $(GO) test $$dir -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done; done
+
+bench: build ## measure against the raw primitives in one run (bench/README.md)
+	CGO_ENABLED=0 $(GO) run ./bench
+
+clean: ## remove what was built
+	rm -rf bin out $(INIT)
