@@ -1,6 +1,9 @@
 package sandbox
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // FileWrite is one file to write.
 // Source: contract "The operations", row writeFile.
@@ -21,8 +24,16 @@ func (w FileWrite) Validate() error {
 	if len(w.Content) > MaxFileBytes {
 		return invalid("content", "at most "+strconv.Itoa(MaxFileBytes)+" bytes", strconv.Itoa(len(w.Content))+" bytes")
 	}
-	if w.Symlink != "" && (len(w.Content) > 0 || w.Executable || len(w.Symlink) >= MaxPathBytes) {
-		return invalid("symlink", "a target of less than 4096 bytes without content", w.Symlink)
+	if w.Symlink != "" && (len(w.Content) > 0 || w.Executable) {
+		return invalid("symlink", "a target without content and without executable", w.Symlink)
+	}
+	return checkTarget("symlink", w.Symlink)
+}
+
+// checkTarget holds the target of a symbolic link to what a kernel can store.
+func checkTarget(field, target string) error {
+	if len(target) >= MaxPathBytes || strings.IndexByte(target, 0) >= 0 {
+		return invalid(field, "less than 4096 bytes without NUL", target)
 	}
 	return nil
 }
@@ -195,7 +206,7 @@ func (l Leaf) validate() error {
 	if l.Target != "" && l.Type != LeafSymlink {
 		return invalid("target", "absent unless type is symlink", l.Target)
 	}
-	return nil
+	return checkTarget("target", l.Target)
 }
 
 // checkRelative holds a listed path to the clean relative form.

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -125,8 +124,11 @@ func checkPackages(packages []Package) error {
 			return err
 		}
 		// A leading dash would be an option of the package manager.
-		if p.Name[0] == '-' || strings.HasPrefix(p.Version, "-") {
+		if p.Name[0] == '-' {
 			return invalid(field+".name", "no leading dash", p.Name)
+		}
+		if strings.HasPrefix(p.Version, "-") {
+			return invalid(field+".version", "no leading dash", p.Version)
 		}
 		if i > 0 && packages[i-1].compare(p) >= 0 {
 			return invalid(field, "ascending by manager, name, version", p.Name)
@@ -165,13 +167,17 @@ func (p NetworkPolicy) Validate() error {
 	if len(p.Destinations) > MaxDestinations {
 		return invalid("destinations", "at most "+strconv.Itoa(MaxDestinations), strconv.Itoa(len(p.Destinations)))
 	}
+	// One host and port has one mode: with two it would be open which holds.
+	seen := make(map[Destination]bool, len(p.Destinations))
 	for i, d := range p.Destinations {
-		if err := prefix(at("destinations", i), d.Validate()); err != nil {
-			return err
+		if err := d.Validate(); err != nil {
+			return prefix(at("destinations", i), err)
 		}
-		if slices.Contains(p.Destinations[:i], d) {
-			return invalid(at("destinations", i), "no duplicate", d.Host)
+		d.Mode = ""
+		if seen[d] {
+			return invalid(at("destinations", i), "no second entry for a host and port", d.Host)
 		}
+		seen[d] = true
 	}
 	// A policy may not ask that nothing apply its own restriction.
 	if r := p.RequiredEgressCertification; r != "" && r != EgressAdvisoryFilter && r != EgressSecurityBoundary {

@@ -70,8 +70,8 @@ func (d Digest) Valid() bool {
 // reported by an image store.
 // Source: contract "Identity is cross-checked, not trusted".
 func ImageDigest(reference string) Digest {
-	_, suffix, ok := strings.Cut(reference, "@")
-	if !ok || !Digest(suffix).Valid() {
+	name, suffix, ok := strings.Cut(reference, "@")
+	if !ok || name == "" || !Digest(suffix).Valid() {
 		return ""
 	}
 	return Digest(suffix)

@@ -29,12 +29,21 @@ type instance struct {
 	id      sandbox.InstanceID
 	request sandbox.ProvisionRequest // what was asked for; never changes
 	digest  sandbox.Digest           // of request.Profile's derived image
+	shape   error                    // what is wrong with request's network policy by itself
 	expires time.Time
 
 	mu        sync.Mutex // guards what follows
 	phase     phase
 	uses      int // calls in flight, without the changes of its lifecycle
 	processes map[*process]none
+}
+
+func newInstance(q sandbox.ProvisionRequest, expires time.Time) *instance {
+	q = cloneRequest(q)
+	return &instance{
+		request: q, digest: profileDigest(q.Profile), shape: q.Profile.NetworkPolicy.Validate(),
+		expires: expires, processes: map[*process]none{},
+	}
 }
 
 // value is the instance as the runtime knows it: made from its own request,
@@ -169,7 +178,7 @@ func (r *Runtime) passed(op sandbox.Operation, field string, deadline sandbox.Ti
 // current shape, now and not only at selection, and the instance must live.
 // Source: contract "Errors", third condition of network_policy.
 func (r *Runtime) runnable(op sandbox.Operation, i *instance) error {
-	if err := unmetNetwork(op, r.capabilities, i.request.Profile.NetworkPolicy); err != nil {
+	if err := unmetNetwork(op, r.capabilities, i.request.Profile.NetworkPolicy, i.shape); err != nil {
 		return err
 	}
 	return r.expired(op, i)

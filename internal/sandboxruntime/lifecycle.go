@@ -64,7 +64,7 @@ func (r *Runtime) admit(op sandbox.Operation, q sandbox.ProvisionRequest) (*inst
 		return nil, err
 	}
 	expires, _ := q.ExpiresAt.Time() // valid, as just checked
-	return &instance{request: cloneRequest(q), digest: profileDigest(q.Profile), expires: expires, processes: map[*process]none{}}, nil
+	return newInstance(q, expires), nil
 }
 
 // allocate acquires a new instance.
@@ -105,10 +105,9 @@ func (r *Runtime) Adopt(q sandbox.ProvisionRequest, id sandbox.InstanceID, state
 	if err != nil {
 		return refused(op, err)
 	}
-	return r.keep(&instance{
-		id: id, request: cloneRequest(q), digest: profileDigest(q.Profile), expires: expires,
-		phase: phase(state), processes: map[*process]none{},
-	})
+	i := newInstance(q, expires)
+	i.id, i.phase = id, phase(state)
+	return r.keep(i)
 }
 
 // Activate seals the staged mounts and makes an instance runnable.

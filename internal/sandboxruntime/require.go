@@ -40,7 +40,7 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted) error {
 			return miss(sandbox.RequirePackages, string(pkg.Manager), list(c.PackageManagers))
 		}
 	}
-	if err := unmetNetwork(op, c, p.NetworkPolicy); err != nil {
+	if err := unmetNetwork(op, c, p.NetworkPolicy, p.NetworkPolicy.Validate()); err != nil {
 		return err
 	}
 	if !slices.Contains(c.RetentionModes, p.RetentionMode) {
@@ -66,15 +66,15 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted) error {
 	return nil
 }
 
-// unmetNetwork checks a policy against the envelope: its own shape, the mode,
-// then the grade. It only compares; it never infers, upgrades or averages. The
+// unmetNetwork checks a policy against the envelope: its own shape, of which
+// the caller brings the verdict, the mode, then the grade. It only compares; it never infers, upgrades or averages. The
 // error names the requested policy and the advertised grade.
 // Source: grading "The grading rule"; contract "Errors", network_policy.
-func unmetNetwork(op sandbox.Operation, c sandbox.Capabilities, p sandbox.NetworkPolicy) error {
+func unmetNetwork(op sandbox.Operation, c sandbox.Capabilities, p sandbox.NetworkPolicy, shape error) error {
 	offered := string(c.EgressCertification)
 	switch {
-	case p.Validate() != nil:
-		offered = excerpt(p.Validate().Error())
+	case shape != nil:
+		offered = excerpt(shape.Error())
 	case !slices.Contains(c.NetworkModes, p.Mode):
 		offered = excerpt("network_modes " + list(c.NetworkModes))
 	// The mode is asked first: only an allowlist has a restriction for a grade
