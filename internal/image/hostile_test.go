@@ -60,6 +60,9 @@ func TestHostileLayers(t *testing.T) {
 			want: []string{"CANARY/a =a", "d/b =b"}},
 		{name: "file as a parent", layers: [][]e{{{name: "f", body: "x"}, {name: "f/x", body: "y"}}}, refuse: ErrHostile},
 		{name: "link to a file as a parent", layers: [][]e{{{name: "g", body: "x"}, {name: "f", kind: sym, link: "g"}, {name: "f/x", body: "y"}}}, refuse: ErrHostile},
+		{name: "entry that removes a part of its own path", layers: [][]e{{{name: "d/s", kind: dir}, {name: "l", kind: sym, link: "d/s/.."}, {name: "l/s", body: "x"}}},
+			want: []string{"d/s =x", "l ->d/s/.."}},
+		{name: "path that an entry before removed", layers: [][]e{{{name: "d/s", kind: dir}, {name: "l", kind: sym, link: "d/s/.."}, {name: "l/s", body: "x"}, {name: "l/z", body: "z"}}}, refuse: ErrHostile},
 		{name: "empty link", layers: [][]e{{{name: "f", kind: sym, link: ""}}}, refuse: ErrHostile},
 		{name: "endless link", layers: [][]e{{{name: "f", kind: sym, link: strings.Repeat("a/", 2500)}}}, refuse: ErrHostile},
 

@@ -217,11 +217,8 @@ func (u *unpacker) place(parts []string, isDir bool) (_ *dir, name string, exist
 		if err := remove(d.fd, name); err != nil {
 			return nil, "", false, err
 		}
-		// What went may have been a part of the remembered path: find it again.
-		u.tree.forget()
-		if d, err = u.tree.walk(parts[:len(parts)-1], true); err != nil {
-			return nil, "", false, err
-		}
+		// What went may have been a part of the path that led here.
+		u.tree.distrust()
 		kind = 0
 	}
 	u.tree.made[place{d.inode, name}] = true

@@ -77,6 +77,10 @@ func (t *tree) forget() {
 	t.last, t.lastPath = nil, ""
 }
 
+// distrust makes the next walk find its directory anew, and leaves the one
+// found last open for who is still using it.
+func (t *tree) distrust() { t.lastPath = "\x00" } // no path holds a NUL
+
 func (t *tree) count() error {
 	if t.left--; t.left < 0 {
 		return &Error{Kind: ErrTooLarge, Reason: "too many entries"}
