@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +85,12 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 	cmd.Args = []string{createName, string(request)}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.ExtraFiles = []*os.File{ownerRead, resultWrite}
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	// The helper dies with the provider, also between fork and exec, where its
+	// command line does not yet show a sweep whose it is. The signal follows
+	// the thread that forked, so the thread has to stay.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var said bytes.Buffer
 	cmd.Stderr = &tail{w: &said, left: maxResult}
 	// What outlives the helper holds no pipe of ours; if something did, its

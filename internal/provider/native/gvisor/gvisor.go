@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -66,6 +67,9 @@ func (e *SpecError) Error() string {
 type Driver struct {
 	root   string
 	parent string
+
+	mu      sync.Mutex
+	watched map[int]bool // pids that a machine's watcher reaps
 }
 
 var _ machine.Driver = (*Driver)(nil)
@@ -96,7 +100,7 @@ func New(o Options) (*Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a child subreaper: %w", err)
 	}
-	return &Driver{root: o.Root, parent: o.CgroupParent}, nil
+	return &Driver{root: o.Root, parent: o.CgroupParent, watched: map[int]bool{}}, nil
 }
 
 // Name returns "runsc".

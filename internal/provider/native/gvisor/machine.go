@@ -75,6 +75,7 @@ func (d *Driver) adopt(s machine.Spec, made createResult, owner *os.File) (*gvis
 		frozen: make(chan struct{}, 1),
 	}
 	m.groups.Store(firstGroup)
+	d.watch(true, made.Sandbox, made.Gofer)
 	go m.watch()
 	return m, nil
 }
@@ -95,6 +96,7 @@ func (m *gvisorMachine) watch() {
 		MemoryLimit: oomKilled(m.driver.cgroup(m.spec.ID)),
 		Status:      status,
 	}
+	m.driver.watch(false, m.made.Sandbox, m.made.Gofer)
 	close(m.ended)
 	m.sentry.close()
 	m.gofer.close()

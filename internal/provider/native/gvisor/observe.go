@@ -121,14 +121,19 @@ func look(pid int) (seen, error) {
 	if err != nil {
 		return seen{}, err
 	}
+	return seen{links, parseHostStatus(text)}, nil
+}
+
+// parseHostStatus reads a /proc/PID/status of the host's kernel, which, unlike
+// the sentry, escapes newlines in names: any line is its own.
+func parseHostStatus(text []byte) map[string]string {
 	status := map[string]string{}
 	for line := range bytes.Lines(text) {
-		// The host kernel escapes newlines in names, so any line is its own.
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok {
 			status[string(name)] = string(bytes.TrimSpace(value))
 		}
 	}
-	return seen{links, status}, nil
+	return status
 }
 
 // interfaces lists the network interfaces of a process's network namespace.

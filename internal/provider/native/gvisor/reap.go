@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,7 @@ func (d *Driver) Reap(ctx context.Context, id, stateDir string) error {
 	if err := d.killAll(ctx, id); err != nil {
 		return err
 	}
+	d.bury(ctx)
 	if err := removeCgroup(ctx, d.cgroup(id)); err != nil {
 		return err
 	}
@@ -53,9 +55,7 @@ func (d *Driver) killAll(ctx context.Context, id string) error {
 	held := map[int]*hostProcess{}
 	defer func() {
 		for _, p := range held {
-			// A child of ours that no watcher waits for would stay a zombie.
-			_, _ = p.reap()
-			p.close()
+			p.bury(ctx)
 		}
 	}()
 	clean := 0
@@ -161,4 +161,55 @@ func zombie(pid int) bool {
 	// The name in parentheses may itself hold any character.
 	after := text[bytes.LastIndexByte(text, ')')+1:]
 	return len(after) > 1 && (after[1] == 'Z' || after[1] == 'X')
+}
+
+// watch notes that a watcher reaps these pids, or has done so.
+func (d *Driver) watch(on bool, pids ...int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, pid := range pids {
+		if on {
+			d.watched[pid] = true
+		} else {
+			delete(d.watched, pid)
+		}
+	}
+}
+
+// bury waits for sentries and gofers that a killed helper left to this process
+// and that were past their end, or nearly, before anybody saw them: such a
+// process has neither cgroup nor command line. It is known by what only they
+// have: a name from being this binary, and the number 1 in a pid namespace.
+func (d *Driver) bury(ctx context.Context) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	self := strconv.Itoa(os.Getpid())
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
+		if err != nil {
+			continue
+		}
+		s := parseHostStatus(text)
+		if s["Name"] != "exe" || s["PPid"] != self || !strings.HasSuffix(s["NSpid"], "\t1") {
+			continue
+		}
+		if args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err != nil || len(args) != 0 {
+			continue // alive: another start's, not adopted yet
+		}
+		d.mu.Lock()
+		watched := d.watched[pid]
+		d.mu.Unlock()
+		if watched {
+			continue
+		}
+		if p, err := openProcess(pid); err == nil {
+			p.bury(ctx)
+		}
+	}
 }

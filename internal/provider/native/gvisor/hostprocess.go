@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -87,6 +88,16 @@ func (p *hostProcess) control(f func(fd int) error) error {
 		return err
 	}
 	return inner
+}
+
+// bury waits for a process that must end, reaps it if it is a child that nobody
+// else waits for, and lets go of it.
+func (p *hostProcess) bury(ctx context.Context) {
+	stop := context.AfterFunc(ctx, p.close)
+	defer stop()
+	p.wait()
+	_, _ = p.reap()
+	p.close()
 }
 
 func (p *hostProcess) close() { p.fd.Close() }
