@@ -57,7 +57,9 @@
 //
 // # What it cannot show
 //
-// No resource but disk is metered; no privilege exists; files are named one by
+// No resource but disk is metered (max_processes bounds the stages of pipelines
+// and how deep scripts nest, to keep a fork bomb from the host); no privilege
+// exists; files are named one by
 // one, so a submodule is not a leaf of its own; an orphaned instance is one
 // past its deadline or fenced by a higher epoch of its lease.
 //

@@ -77,6 +77,9 @@ const maxLinks = 40
 // followed if follow is set. A missing last name is not an error; place.node
 // is then nil.
 func (t *tree) find(path string, follow bool) (place, error) {
+	if len(path) > sandbox.MaxPathBytes {
+		return place{}, errNameTooLong
+	}
 	type step struct {
 		name string
 		node *node

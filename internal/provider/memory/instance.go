@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -30,7 +29,8 @@ func newInstance(value sandbox.Instance, t *tree, p *Provider) *instance {
 		value: value, seen: p.now(), idle: make(chan struct{}), jobs: map[*job]bool{}, writes: map[*activeWrite]bool{},
 		m: &machine{
 			tree: t, platform: value.Platform, policy: value.Profile.NetworkPolicy, programs: p.programs,
-			pids: new(atomic.Int64), depth: int(min(value.Profile.ResourceLimits.MaxProcesses, maxDepth)),
+			depth:     int(min(value.Profile.ResourceLimits.MaxProcesses, maxDepth)),
+			processes: min(value.Profile.ResourceLimits.MaxProcesses, maxLive),
 		},
 	}
 }

@@ -28,8 +28,12 @@ const (
 	byteCost    = 16                     // nanoseconds for one byte moved
 )
 
-// maxDepth bounds how deep scripts may start scripts.
-const maxDepth = 64
+// maxDepth bounds how deep scripts may start scripts, maxLive how many stages
+// of pipelines run at once in one machine.
+const (
+	maxDepth = 64
+	maxLive  = 1024
+)
 
 // job is one command or live process with all that it starts.
 type job struct {
@@ -210,8 +214,11 @@ type machine struct {
 	platform sandbox.Platform
 	policy   sandbox.NetworkPolicy
 	programs map[string]Program
-	pids     *atomic.Int64
 	depth    int // how deep programs may start programs
+
+	pids      atomic.Int64
+	live      atomic.Int64 // stages of pipelines that run
+	processes int64        // the most of them; a fork bomb must not reach the host
 }
 
 // reach says whether the machine's network lets it connect. On an allowlist

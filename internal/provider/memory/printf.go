@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"io"
 	"strconv"
 	"strings"
 )
@@ -14,7 +13,7 @@ func printf(c *Call) int {
 	}
 	format, args := c.Args[0], c.Args[1:]
 	code := 0
-	var out strings.Builder
+	var out []byte
 	for first := true; first || len(args) > 0; first = false {
 		before := len(args)
 		for i := 0; i < len(format); i++ {
@@ -22,10 +21,9 @@ func printf(c *Call) int {
 			case ch == '\\':
 				n, b := escape(format[i+1:])
 				if n == 0 {
-					out.WriteByte('\\')
-				} else {
-					out.WriteByte(b)
+					b = '\\'
 				}
+				out = append(out, b)
 				i += n
 			case ch == '%' && i+1 < len(format):
 				i++
@@ -35,30 +33,35 @@ func printf(c *Call) int {
 				}
 				switch format[i] {
 				case '%':
-					out.WriteByte('%')
+					out = append(out, '%')
 				case 's':
-					out.WriteString(arg)
+					out = append(out, arg...)
 				case 'd':
 					n, err := strconv.ParseInt(arg, 10, 64)
 					if err != nil && arg != "" {
 						code = c.fail(1, arg+": expected numeric value")
 					}
-					out.WriteString(strconv.FormatInt(n, 10))
+					out = strconv.AppendInt(out, n, 10)
 				default:
+					c.Stdout.Write(out)
 					return c.fail(1, "%"+format[i:i+1]+": invalid directive")
 				}
 			case ch == '%':
+				c.Stdout.Write(out)
 				return c.fail(1, "%: invalid directive")
 			default:
-				out.WriteByte(ch)
+				out = append(out, ch)
 			}
 		}
+		// Round by round: a long format with many arguments is more than memory
+		// should hold.
+		if _, err := c.Stdout.Write(out); err != nil {
+			return c.done(err)
+		}
+		out = out[:0]
 		if len(args) == before {
 			break
 		}
-	}
-	if _, err := io.WriteString(c.Stdout, out.String()); err != nil {
-		return c.done(err)
 	}
 	return code
 }

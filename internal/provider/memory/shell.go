@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // shell interprets one script. It is used by one goroutine; a pipeline's
@@ -100,7 +101,9 @@ func (sh *shell) pipeline(p pipeline) {
 		return
 	}
 	parent := sh.call.stage
-	if parent.depth+1 > parent.job.m.depth || len(p.commands) > parent.job.m.depth {
+	m, width := parent.job.m, int64(len(p.commands))
+	defer m.live.Add(-width)
+	if m.live.Add(width) > m.processes || parent.depth >= m.depth {
 		sh.last = sh.call.fail(2, errFork.Error())
 		return
 	}
@@ -294,32 +297,37 @@ func (sh *shell) fields(words []word) ([]string, error) {
 	var out []string
 	total := 0
 	for _, w := range words {
-		field, open := "", false
+		var field []byte
+		open := false
+		add := func(s string) {
+			field, open = append(field, s...), true
+			total += len(s)
+		}
 		flush := func() {
 			if open {
-				out = append(out, field)
-				total += len(field) + 1
+				out = append(out, string(field))
+				total++
 			}
-			field, open = "", false
+			field, open = field[:0], false
 		}
 		for _, p := range w {
 			switch {
+			case p.param == "" && (p.quoted || p.text != ""):
+				add(p.text)
 			case p.param == "":
-				field, open = field+p.text, open || p.quoted || p.text != ""
 			case p.param == "@" && p.quoted:
 				for i, a := range sh.args[1:] {
 					if i > 0 {
 						flush()
 					}
-					field, open = field+a, true
+					add(a)
 				}
 				// "$@" without arguments is no field, even between quotes.
-				open = open && (len(sh.args) > 1 || field != "")
+				open = open && (len(sh.args) > 1 || len(field) > 0)
 			case p.quoted:
-				field, open = field+sh.value(p.param), true
+				add(sh.value(p.param))
 			default:
-				v := sh.value(p.param)
-				for v != "" {
+				for v := sh.value(p.param); v != ""; {
 					if strings.IndexByte(" \t\n", v[0]) >= 0 {
 						flush()
 						v = strings.TrimLeft(v, " \t\n")
@@ -329,35 +337,43 @@ func (sh *shell) fields(words []word) ([]string, error) {
 					if end < 0 {
 						end = len(v)
 					}
-					field, open = field+v[:end], true
+					add(v[:end])
 					v = v[end:]
 				}
 			}
-			if total+len(field) > maxValue {
-				return nil, errTooLong
+			if total > maxValue {
+				return nil, sh.tooLong()
 			}
 		}
 		flush()
 	}
-	return out, nil
+	return out, sh.call.stage.charge(time.Duration(total) * byteCost)
 }
 
 var errTooLong = errors.New("Argument list too long")
 
+// tooLong costs as much as the text would have.
+func (sh *shell) tooLong() error {
+	if err := sh.call.stage.charge(maxValue * byteCost); err != nil {
+		return err
+	}
+	return errTooLong
+}
+
 // join expands a word without splitting it, as in an assignment.
 func (sh *shell) join(w word) (string, error) {
-	s := ""
+	var s []byte
 	for _, p := range w {
 		if p.param == "" {
-			s += p.text
+			s = append(s, p.text...)
 		} else {
-			s += sh.value(p.param)
+			s = append(s, sh.value(p.param)...)
 		}
 		if len(s) > maxValue {
-			return "", errTooLong
+			return "", sh.tooLong()
 		}
 	}
-	return s, nil
+	return string(s), sh.call.stage.charge(time.Duration(len(s)) * byteCost)
 }
 
 func (sh *shell) value(param string) string {

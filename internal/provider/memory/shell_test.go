@@ -62,6 +62,7 @@ func TestShell(t *testing.T) {
 		{"not a program", `echo x >/tmp/n; chmod 755 /tmp/n; /tmp/n`, "", "sh: /tmp/n: Exec format error\n", "exit 126"},
 		{"path", `mkdir -p /tmp/p; printf '#!/bin/sh\necho mine\n' >/tmp/p/cat; chmod +x /tmp/p/cat; PATH=/tmp/p:/bin; export PATH; cat`, "mine\n", "", "exit 000"},
 		{"recursion", `printf '#!/bin/sh\n/tmp/r\n' >/tmp/r; chmod +x /tmp/r; /tmp/r 2>/dev/null || echo ended`, "ended\n", "", "exit 000"},
+		{"fork bomb", `printf '#!/bin/sh\n/tmp/b | /tmp/b\n' >/tmp/b; chmod +x /tmp/b; /tmp/b 2>/dev/null; echo ended`, "ended\n", "", "exit 000"},
 		{"move", `echo a >/tmp/m; mv /tmp/m /tmp/m2; cat /tmp/m2; test -e /tmp/m || echo gone`, "a\ngone\n", "", "exit 000"},
 		{"timeout", `echo before; sleep 11; echo after`, "before\n", "", "timed out"},
 		{"timeout of the last moment", `sleep 9; echo in time`, "in time\n", "", "exit 000"},

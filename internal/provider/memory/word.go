@@ -2,58 +2,79 @@ package memory
 
 import "strings"
 
+// wordBuilder collects the parts of one word. Text is gathered in one buffer:
+// a word of a megabyte is read in one pass.
+type wordBuilder struct {
+	parts  word
+	text   []byte
+	quoted bool // of text
+	begun  bool // something was seen, if only an empty string
+	open   bool // text is a part, if only an empty one
+}
+
+func (b *wordBuilder) literal(s string, quoted bool) {
+	if b.open && b.quoted != quoted {
+		b.flush()
+	}
+	b.text, b.quoted, b.begun, b.open = append(b.text, s...), quoted, true, true
+}
+
+func (b *wordBuilder) param(name string, quoted bool) {
+	b.flush()
+	b.parts, b.begun = append(b.parts, part{param: name, quoted: quoted}), true
+}
+
+func (b *wordBuilder) flush() {
+	if b.open {
+		b.parts = append(b.parts, part{text: string(b.text), quoted: b.quoted})
+	}
+	b.text, b.open = b.text[:0], false
+}
+
 // word reads one word, or nil where none begins.
 func (p *parser) word() (word, error) {
-	var w word
-	begun := false
-	literal := func(s string, quoted bool) {
-		begun = true
-		if n := len(w); n > 0 && w[n-1].param == "" && w[n-1].quoted == quoted {
-			w[n-1].text += s
-			return
-		}
-		w = append(w, part{text: s, quoted: quoted})
-	}
+	var b wordBuilder
 	for p.pos < len(p.src) {
 		c := p.peek()
 		switch {
 		case strings.IndexByte(" \t\n;&|<>", c) >= 0:
-			return w, nil
+			b.flush()
+			return b.parts, nil
 		case p.accept("\\\n"):
 		case c == '\\':
 			if p.pos+1 == len(p.src) {
 				return nil, p.fail("backslash at end of file")
 			}
-			literal(p.src[p.pos+1:p.pos+2], true)
+			b.literal(p.src[p.pos+1:p.pos+2], true)
 			p.pos += 2
 		case c == '\'':
 			end := strings.IndexByte(p.src[p.pos+1:], '\'')
 			if end < 0 {
 				return nil, p.fail("Unterminated quoted string")
 			}
-			literal(p.src[p.pos+1:p.pos+1+end], true)
+			b.literal(p.src[p.pos+1:p.pos+1+end], true)
 			p.pos += end + 2
 		case c == '"':
 			p.pos++
-			literal("", true) // an empty string is a word
-			if err := p.quoted(&w, literal); err != nil {
+			b.literal("", true) // an empty string is a word
+			if err := p.quoted(&b); err != nil {
 				return nil, err
 			}
 		case c == '$':
-			if err := p.parameter(&w, false, literal); err != nil {
+			if err := p.parameter(&b, false); err != nil {
 				return nil, err
 			}
-			begun = true
 		// What a real shell would expand or treat as syntax, and we do not.
 		case c == '`' || c == '(' || c == ')' || c == '*' || c == '?',
-			c == '[' && !p.keywordAt("["), c == '~' && !begun, c == 0:
+			c == '[' && !p.keywordAt("["), c == '~' && !b.begun, c == 0:
 			return nil, p.fail("unquoted " + strings.ToValidUTF8(string(c), "?") + " unsupported")
 		default:
-			literal(string([]byte{c}), false)
+			b.literal(p.src[p.pos:p.pos+1], false)
 			p.pos++
 		}
 	}
-	return w, nil
+	b.flush()
+	return b.parts, nil
 }
 
 // keywordAt reports whether w stands here alone, without taking it.
@@ -65,7 +86,7 @@ func (p *parser) keywordAt(w string) bool {
 }
 
 // quoted reads up to the closing double quote.
-func (p *parser) quoted(w *word, literal func(string, bool)) error {
+func (p *parser) quoted(b *wordBuilder) error {
 	for p.pos < len(p.src) {
 		switch c := p.peek(); {
 		case c == '"':
@@ -74,15 +95,15 @@ func (p *parser) quoted(w *word, literal func(string, bool)) error {
 		case c == '`':
 			return p.fail("command substitution unsupported")
 		case c == '$':
-			if err := p.parameter(w, true, literal); err != nil {
+			if err := p.parameter(b, true); err != nil {
 				return err
 			}
 		case c == '\\' && p.pos+1 < len(p.src) && strings.IndexByte("$`\"\\", p.src[p.pos+1]) >= 0:
-			literal(p.src[p.pos+1:p.pos+2], true)
+			b.literal(p.src[p.pos+1:p.pos+2], true)
 			p.pos += 2
 		case p.accept("\\\n"):
 		default:
-			literal(string([]byte{c}), true)
+			b.literal(p.src[p.pos:p.pos+1], true)
 			p.pos++
 		}
 	}
@@ -91,7 +112,7 @@ func (p *parser) quoted(w *word, literal func(string, bool)) error {
 
 // parameter reads $NAME, ${NAME}, $1, $?, $$, $# or $@; a dollar before
 // anything else is a dollar.
-func (p *parser) parameter(w *word, quoted bool, literal func(string, bool)) error {
+func (p *parser) parameter(b *wordBuilder, quoted bool) error {
 	rest := p.src[p.pos+1:]
 	name := ""
 	switch {
@@ -109,7 +130,7 @@ func (p *parser) parameter(w *word, quoted bool, literal func(string, bool)) err
 		p.pos += 2
 	case rest != "" && strings.IndexByte("*!-'\"", rest[0]) >= 0:
 		if rest[0] == '"' && quoted { // "…$" is a dollar before the closing quote
-			literal("$", true)
+			b.literal("$", true)
 			p.pos++
 			return nil
 		}
@@ -120,14 +141,14 @@ func (p *parser) parameter(w *word, quoted bool, literal func(string, bool)) err
 			n++
 		}
 		if n == 0 {
-			literal("$", quoted)
+			b.literal("$", quoted)
 			p.pos++
 			return nil
 		}
 		name = rest[:n]
 		p.pos += 1 + n
 	}
-	*w = append(*w, part{param: name, quoted: quoted})
+	b.param(name, quoted)
 	return nil
 }
 
