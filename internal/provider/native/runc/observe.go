@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
 
@@ -31,7 +33,7 @@ func (m *instance) Observe(ctx context.Context) (machine.Observed, error) {
 			return machine.Observed{}, err
 		}
 		p, err := look(pid)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue
 		}
 		if err != nil {
