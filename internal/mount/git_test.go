@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -300,6 +301,29 @@ func TestWorkingTreeMovesOn(t *testing.T) {
 	w.stage(p)
 	w.repo = filepath.Join(w.dir, "then")
 	w.roundTrip(p, `echo 1 >>a; echo 2 >>b; echo 3 >>c`)
+}
+
+func TestConcurrentReads(t *testing.T) {
+	w := newWorld(t)
+	w.sh(w.repo, mixed+`; echo dirty >>b`)
+	p := w.plan(GitOptions{})
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for _, f := range p.Files {
+				if _, err := f.Bytes(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Files[len(p.Files)-1].Bytes(); err == nil {
+		t.Error("a closed plan still opens files")
+	}
 }
 
 func TestFileChecks(t *testing.T) {
