@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -127,6 +128,42 @@ func TestSpecialsRefusesUnreadableDirectory(t *testing.T) {
 	}
 	if out, err := cmd.Output(); err == nil || len(out) != 0 {
 		t.Fatalf("got %q, %v", out, err)
+	}
+}
+
+func TestSpecialsBounds(t *testing.T) {
+	dir := t.TempDir()
+	deep, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { unix.Close(deep) }()
+	for range maxDepth {
+		if err := unix.Mkdirat(deep, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(deep, "d", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(deep)
+		deep = next
+	}
+	top, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(top)
+	if _, err := Specials(t.Context(), top, dir, 9); !errors.Is(err, unix.ENAMETOOLONG) {
+		t.Errorf("too deep: got %v", err)
+	}
+	if found, err := Specials(t.Context(), top, dir+"/d", 9); err != nil || len(found) != 0 {
+		t.Errorf("deep enough: got %v, %v", found, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Specials(ctx, top, dir+"/d", 9); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"io"
 	"os"
@@ -34,9 +35,9 @@ func (e *LimitError) Error() string {
 // even in root, and stays on root's own file system. An entry that vanishes
 // during the walk is left out; a directory that cannot be read is an error,
 // because a listing is refused rather than shortened.
-// Bounds: at most limit entries, else *LimitError; directories as deep as
-// there are descriptors.
-func Specials(top int, root string, limit int) ([]Special, error) {
+// Bounds: at most limit entries, else *LimitError; directories at most maxDepth
+// deep, else ENAMETOOLONG. It ends when ctx is done.
+func Specials(ctx context.Context, top int, root string, limit int) ([]Special, error) {
 	if !strings.HasPrefix(root, "/") {
 		return nil, &WireError{Field: "ROOT", Want: "an absolute path", Got: root}
 	}
@@ -66,8 +67,8 @@ func Specials(top int, root string, limit int) ([]Special, error) {
 		unix.Close(fd)
 		return nil, &os.PathError{Op: "stat", Path: root, Err: err}
 	}
-	w := walk{root: root, dev: st.Dev, limit: limit}
-	if err := w.dir(fd, walked); err != nil {
+	w := walk{ctx: ctx, root: root, dev: st.Dev, limit: limit}
+	if err := w.dir(fd, walked, 1); err != nil {
 		return nil, err
 	}
 	return w.found, nil
@@ -82,7 +83,12 @@ func openDir(at int, name string) (int, error) {
 	}
 }
 
+// maxDepth is how many directories may lie in one another: a descriptor is held
+// for each, and a hostile tree must not use up those of the whole process.
+const maxDepth = 512
+
 type walk struct {
+	ctx   context.Context
 	root  string
 	dev   uint64
 	limit int
@@ -90,10 +96,16 @@ type walk struct {
 }
 
 // dir walks the directory fd, which lies at path, and closes it.
-func (w *walk) dir(fd int, path string) error {
+func (w *walk) dir(fd int, path string, depth int) error {
 	defer unix.Close(fd)
+	if depth > maxDepth {
+		return &os.PathError{Op: "walk", Path: path, Err: unix.ENAMETOOLONG}
+	}
 	buf := make([]byte, 8192)
 	for {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
 		n, err := unix.Getdents(fd, buf)
 		if err == unix.EINTR {
 			continue
@@ -113,14 +125,14 @@ func (w *walk) dir(fd int, path string) error {
 			if name == "." || name == ".." {
 				continue
 			}
-			if err := w.entry(fd, path+"/"+name, name, kind); err != nil {
+			if err := w.entry(fd, path+"/"+name, name, kind, depth); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (w *walk) entry(at int, path, name string, kind byte) error {
+func (w *walk) entry(at int, path, name string, kind byte, depth int) error {
 	if kind == unix.DT_REG || kind == unix.DT_LNK {
 		return nil
 	}
@@ -146,7 +158,7 @@ func (w *walk) entry(at int, path, name string, kind byte) error {
 		if err != nil {
 			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
-		return w.dir(fd, path)
+		return w.dir(fd, path, depth+1)
 	case unix.S_IFIFO:
 		return w.add(path, "fifo")
 	case unix.S_IFSOCK:
@@ -185,18 +197,12 @@ func printSpecials(w io.Writer, root, limitText string) error {
 	if err != nil || limit < 0 {
 		return &WireError{Field: "LIMIT", Want: "a count", Got: limitText}
 	}
-	// One descriptor is held per level of the tree.
-	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < files.Max {
-		files.Cur = files.Max
-		unix.Setrlimit(unix.RLIMIT_NOFILE, &files)
-	}
 	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: "/", Err: err}
 	}
 	defer unix.Close(top)
-	found, err := Specials(top, root, limit)
+	found, err := Specials(context.Background(), top, root, limit)
 	if err != nil {
 		return err
 	}

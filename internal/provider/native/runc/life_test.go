@@ -210,6 +210,16 @@ func TestStartRefuses(t *testing.T) {
 			h.mustBeGone(t, s)
 		})
 	}
+	t.Run("id in use", func(t *testing.T) {
+		var used machine.Spec
+		m := h.start(t, func(s *machine.Spec) { used = *s })
+		if _, err := h.driver.Start(t.Context(), used); err == nil || !strings.Contains(err.Error(), "not in use") {
+			t.Errorf("got %v", err)
+		}
+		if err := m.Alive(); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("cancelled", func(t *testing.T) {
 		for _, wait := range []time.Duration{0, 5, 15, 25, 35} {
 			s := h.spec(t)

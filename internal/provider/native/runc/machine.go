@@ -101,9 +101,6 @@ func (m *instance) Alive() error {
 // Specials implements machine.Machine. The walk is the host's own, by
 // descriptor from the machine's root: nothing in the machine is asked.
 func (m *instance) Specials(ctx context.Context, root string, limit int) ([]machine.Special, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	top, err := unix.Open("/proc/"+strconv.Itoa(m.init)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("root of machine %s: %w", m.id, err)
@@ -113,7 +110,7 @@ func (m *instance) Specials(ctx context.Context, root string, limit int) ([]mach
 	if err := m.Alive(); err != nil {
 		return nil, err
 	}
-	found, err := guest.Specials(top, root, limit)
+	found, err := guest.Specials(ctx, top, root, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -108,6 +108,9 @@ func (d *driver) Start(ctx context.Context, s machine.Spec) (machine.Machine, er
 	if err := check(s); err != nil {
 		return nil, err
 	}
+	if err := d.free(s.ID); err != nil {
+		return nil, err
+	}
 	m, err := d.start(ctx, s)
 	if err != nil {
 		// ctx may be what failed.
@@ -116,6 +119,25 @@ func (d *driver) Start(ctx context.Context, s machine.Spec) (machine.Machine, er
 		return nil, errors.Join(err, d.Reap(reap, s.ID, s.StateDir))
 	}
 	return m, nil
+}
+
+// free refuses an id that is in use: what a failed start removes must be its
+// own.
+func (d *driver) free(id string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	paths := []string{filepath.Join(d.root, id)}
+	for _, h := range all {
+		paths = append(paths, filepath.Join(h.mount, d.cgroup(id)), filepath.Join(h.mount, d.starting(id)))
+	}
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil {
+			return &SpecError{Field: "ID", Want: "an id that is not in use", Got: id}
+		}
+	}
+	return nil
 }
 
 func (d *driver) start(ctx context.Context, s machine.Spec) (*instance, error) {
