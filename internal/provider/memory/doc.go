@@ -61,7 +61,9 @@
 // and how deep scripts nest, to keep a fork bomb from the host); no privilege
 // exists; files are named one by
 // one, so a submodule is not a leaf of its own; an orphaned instance is one
-// past its deadline or fenced by a higher epoch of its lease.
+// past its deadline or fenced by a higher epoch of its lease. Nothing
+// watches the clock, so a live process outlasts its instance's deadline until a
+// cleanup comes.
 //
 // Trusts: the caller with its own memory, nothing else: every state rule and
 // bound is enforced here although the Runner has done so.

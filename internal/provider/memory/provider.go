@@ -17,6 +17,7 @@ import (
 type Options struct {
 	// Seed begins every id. Providers with the same seed that are asked the
 	// same in the same order answer the same, byte for byte.
+	// A program that is started again needs another seed, or its ids repeat.
 	Seed string
 	// Clock is the provider's time; nil is a Manual that stands at
 	// 2026-01-01T00:00:00.000Z. See Waiter and Advancer for what else it may do.
