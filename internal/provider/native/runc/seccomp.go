@@ -72,7 +72,7 @@ var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLI
 //
 // clone3 hides its flags behind a pointer, where no filter can look. It is
 // allowed, because the guest init is born with it and starts commands with it;
-// that it makes no namespaces is seen to by the limits that Seal writes.
+// that it makes no namespaces is seen to by the limits of "checkfu-init seal".
 func filter() *specs.LinuxSeccomp {
 	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
 	f := &specs.LinuxSeccomp{
