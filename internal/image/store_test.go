@@ -31,7 +31,7 @@ func openStore(t testing.TB, opt Options) *Store {
 	return s
 }
 
-// tree names every file below dir with its type, mode and content, so that a
+// snapshot names every file below dir with its type, mode and content, so that a
 // comparison of two calls shows any change.
 func snapshot(t testing.TB, dir string) map[string]string {
 	t.Helper()
