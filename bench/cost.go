@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/provider/memory"
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// lives is how many whole lives each side of runtimeCost goes through.
+const lives = 400
+
+// runtimeCost runs the same life of an instance on a bare memory provider and
+// through the runtime over another one. The difference of a member's medians
+// is what the runtime itself costs for each call of that member.
+func runtimeCost(ctx context.Context, w *world) error {
+	q := memoryRequest()
+	under := memory.New(memory.Options{Seed: "through", Clock: wall{}})
+	r, err := sandboxruntime.Select(ctx, []sandboxruntime.Adapter{{Provider: under}},
+		sandboxruntime.Wanted{Target: q.Target, Profile: q.Profile, Platform: q.Platform, RootImage: q.RootImage, Mounts: q.Mounts})
+	if err != nil {
+		return err
+	}
+	bare, through := clocks{}, clocks{}
+	for i := -20; i < lives; i++ {
+		if i == 0 { // what came before was to warm up
+			bare, through = clocks{}, clocks{}
+		}
+		if err := bare.live(ctx, memory.New(memory.Options{Seed: "bare", Clock: wall{}}), q); err != nil {
+			return fmt.Errorf("bare: %w", err)
+		}
+		if err := through.live(ctx, r.Provider(), q); err != nil {
+			return fmt.Errorf("through the runtime: %w", err)
+		}
+	}
+	names := make([]string, 0, len(bare))
+	for name := range bare {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	worst, worstName := samples{0}, ""
+	for _, name := range names {
+		cost := through[name].median() - bare[name].median()
+		w.rep.note("runtime's own cost of %s: %.1f µs (bare %.1f, through %.1f)", name, cost, bare[name].median(), through[name].median())
+		if cost > worst[0] {
+			worst, worstName = samples{cost}, name
+		}
+	}
+	w.rep.add(line{what: "runtime's own cost for a call, worst of " + fmt.Sprint(len(names)) + " members", note: worstName, unit: "µs", ours: worst, bound: 20})
+	return nil
+}
+
+// wall is the machine's clock for the memory provider.
+type wall struct{}
+
+func (wall) Now() time.Time { return time.Now() }
+
+func memoryRequest() sandbox.ProvisionRequest {
+	image := "registry.example/base@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	return sandbox.ProvisionRequest{
+		WorkspaceID: "bench", SessionID: "bench", RunID: "bench", AttemptID: "bench", LeaseID: "bench", LeaseEpoch: 1,
+		Target: memory.DefaultTarget,
+		Profile: sandbox.Profile{
+			ProfileID: "bench", ProfileVersion: 1, Tier: sandbox.TierContainer, BaseImage: image, Packages: []sandbox.Package{},
+			NetworkPolicy:  sandbox.NetworkPolicy{Mode: sandbox.NetworkNone},
+			ResourceLimits: sandbox.Resources{CPUMillis: 1000, MemoryBytes: 1 << 30, DiskBytes: 64 << 20, MaxProcesses: 64, MaxDurationSeconds: 3600},
+			RetentionMode:  sandbox.RetentionDurable,
+		},
+		Platform: sandbox.Platform{OS: "linux", Architecture: "amd64"}, RootImage: image,
+		Mounts:    []sandbox.Mount{repoMount},
+		ExpiresAt: later(),
+	}
+}
+
+func later() sandbox.Timestamp { return sandbox.At(time.Now().Add(time.Hour)) }
+
+// clocks are the times of each member in microseconds.
+type clocks map[string]samples
+
+// live takes one instance through every member once.
+func (c clocks) live(ctx context.Context, p sandbox.Provider, q sandbox.ProvisionRequest) error {
+	var id sandbox.InstanceID
+	var snapshot, clone sandbox.Snapshot
+	var process sandbox.Process
+	var write sandbox.ActiveWrite
+	path, optional := repoPath+"/a", p.Optional()
+	instance := func(h sandbox.Handoff[sandbox.Instance], err error) error {
+		id = h.Value.InstanceID
+		return err
+	}
+	members := []struct {
+		name string
+		do   func() error
+	}{
+		{"capabilities", func() error { _, err := p.Capabilities(ctx); return err }},
+		{"provision", func() error { return instance(p.Provision(ctx, q)) }},
+		{"writeFile", func() error {
+			return p.WriteFile(ctx, id, sandbox.FileWrite{Path: path, Content: []byte("content")})
+		}},
+		{"activate", func() error { return instance(p.Activate(ctx, id)) }},
+		{"execute", func() error { _, err := p.Execute(ctx, id, command("/bin/true")); return err }},
+		{"readFile", func() error {
+			_, err := p.ReadFile(ctx, id, sandbox.FileRead{Path: path, AllowedRoot: repoPath, MaximumBytes: 100})
+			return err
+		}},
+		{"readFiles", func() error {
+			_, err := optional.ReadFiles.ReadFiles(ctx, id, sandbox.FilesRead{AllowedRoot: repoPath, AggregateMaximumBytes: 100,
+				Files: []sandbox.FileMember{{Path: path, MaximumBytes: 100}}})
+			return err
+		}},
+		{"listDir", func() error {
+			_, err := optional.ListDir.ListDir(ctx, id, sandbox.Listing{Root: repoPath, MaxEntries: 100})
+			return err
+		}},
+		{"listProjectDir", func() error {
+			_, err := optional.ListProjectDir.ListProjectDir(ctx, id, sandbox.Listing{Root: repoPath, MaxEntries: 100})
+			return err
+		}},
+		{"beginActiveWrite", func() (err error) {
+			write, err = optional.ActiveWrite.BeginActiveWrite(ctx, id, []string{path})
+			return err
+		}},
+		{"abort", func() error { return write.Abort(ctx) }},
+		{"openProcess", func() (err error) {
+			process, err = optional.OpenProcess.OpenProcess(ctx, id, "process", sandbox.ProcessRequest{
+				Executable: "/bin/true", Arguments: []string{}, WorkingDirectory: "/", Environment: map[string]string{}})
+			return err
+		}},
+		{"process.wait", func() error { _, err := process.Wait(ctx); return err }},
+		{"process.destroy", func() error { return process.Destroy(ctx) }},
+		{"snapshot", func() error {
+			h, err := p.Snapshot(ctx, id, sandbox.SnapshotRequest{ExpiresAt: later()})
+			snapshot = h.Value
+			return err
+		}},
+		{"cloneSnapshot", func() error {
+			h, err := p.CloneSnapshot(ctx, sandbox.CloneRequest{Snapshot: snapshot, TargetSessionID: "other"})
+			clone = h.Value
+			return err
+		}},
+		{"release", func() error {
+			h, err := p.Release(ctx, id, sandbox.ReleaseRequest{ExpiresAt: later()})
+			if err == nil {
+				err = p.DestroySnapshot(ctx, h.Value.Snapshot.SnapshotID)
+			}
+			return err
+		}},
+		{"resume", func() error { return instance(p.Resume(ctx, sandbox.ResumeRequest{Request: q, Snapshot: snapshot})) }},
+		{"destroy", func() error { return p.Destroy(ctx, id) }},
+		{"destroySnapshot", func() error { return p.DestroySnapshot(ctx, snapshot.SnapshotID) }},
+	}
+	for _, m := range members {
+		begin := time.Now()
+		err := m.do()
+		c[m.name] = append(c[m.name], float64(time.Since(begin))/float64(time.Microsecond))
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return p.DestroySnapshot(ctx, clone.SnapshotID)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	idlers      = 20
+	idleSeconds = 10
+)
+
+// idleCost measures what a sandbox costs that does nothing: its memory in two
+// ways, and its CPU.
+//
+// By MemAvailable everything counts, the kernel's share and our own process
+// included, but so does the rest of the machine. By PSS the processes of the
+// sandbox count and the growth of our own, and of the kernel what the memory
+// cgroup charged beyond them is in a note.
+func idleCost(ctx context.Context, w *world) error {
+	for _, d := range []struct {
+		driver string
+		bound  float64
+	}{{"runsc", 20}, {"runc", 2}} {
+		if err := w.idle(ctx, d.driver, d.bound); err != nil {
+			return fmt.Errorf("%s: %w", d.driver, err)
+		}
+	}
+	return nil
+}
+
+func (w *world) idle(ctx context.Context, driver string, bound float64) (err error) {
+	// What is made once for all sandboxes is there before.
+	_, first, err := w.active(ctx, driver)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, first()) }()
+	availableBefore, selfBefore := available(ctx), ownPSS()
+	var ids []string
+	for range idlers {
+		id, end, err := w.active(ctx, driver)
+		if err != nil {
+			return err
+		}
+		defer end()
+		if err := w.run(ctx, driver, id, "/bin/true"); err != nil {
+			return err
+		}
+		ids = append(ids, string(id))
+	}
+	availableAfter, selfAfter := available(ctx), ownPSS()
+	var processes, count, charged float64
+	for _, id := range ids {
+		for _, pid := range w.processes(id) {
+			processes += pss(strconv.Itoa(pid))
+			count++
+		}
+		charged += cgroupNumber(filepath.Join(w.parent, id), "memory.usage_in_bytes", "memory.current")
+	}
+	cpuBefore := w.cpu(ids)
+	if err := pause(ctx, idleSeconds*time.Second); err != nil {
+		return err
+	}
+	cpu := w.cpu(ids) - cpuBefore
+
+	const mb = 1e6
+	own := max(selfAfter-selfBefore, 0)
+	percent := 100 * cpu.Seconds() / idleSeconds / idlers
+	w.rep.add(
+		line{what: driver + ": memory of an idle sandbox, by PSS", unit: "MB", ours: samples{(processes + own) / idlers / mb}, bound: bound,
+			note: fmt.Sprintf("%.1f processes %.2f MB, our own process %.2f MB; memory cgroup %.2f MB", count/idlers, processes/idlers/mb, own/idlers/mb, charged/idlers/mb)},
+		line{what: driver + ": memory of an idle sandbox, by MemAvailable", unit: "MB", ours: samples{(availableBefore - availableAfter) / idlers / mb}, bound: bound},
+		line{what: driver + ": idle CPU of a sandbox", unit: "% of a core", ours: samples{percent}, bound: 0.1,
+			note: fmt.Sprintf("%d sandboxes and our own process used %.0f ms in %d s", idlers, millis(cpu), idleSeconds)},
+	)
+	return nil
+}
+
+// cpu is what the sandboxes and this process have used so far.
+func (w *world) cpu(ids []string) time.Duration {
+	var usage unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &usage)
+	total := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	for _, id := range ids {
+		for _, pid := range w.processes(id) {
+			total += processCPU(pid)
+		}
+	}
+	return total
+}
+
+// processCPU is the CPU time of a live process, to the nanosecond: of all its
+// threads by its own clock.
+func processCPU(pid int) time.Duration {
+	var t unix.Timespec
+	// CPUCLOCK_SCHED of a process: see clock_getcpuclockid(3).
+	if err := unix.ClockGettime(int32(^pid<<3|2), &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// available is the median of some readings: others use the machine, too.
+func available(ctx context.Context) float64 {
+	var all samples
+	for range 9 {
+		pause(ctx, 100*time.Millisecond)
+		if n, err := meminfo("MemAvailable"); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all.median()
+}
+
+// ownPSS is this process's own memory, garbage not counted.
+func ownPSS() float64 {
+	runtime.GC()
+	debug.FreeOSMemory()
+	return pss("self")
+}
+
+func pss(pid string) float64 { return kilobytes("/proc/"+pid+"/smaps_rollup", "Pss") }
+
+func meminfo(name string) (float64, error) {
+	n := kilobytes("/proc/meminfo", name)
+	if n == 0 {
+		return 0, errors.New("/proc/meminfo has no " + name)
+	}
+	return n, nil
+}
+
+// kilobytes reads one "Name: N kB" line, in bytes; 0 if it is not there.
+func kilobytes(path, name string) float64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if fields := strings.Fields(s.Text()); len(fields) > 1 && fields[0] == name+":" {
+			n, _ := strconv.ParseFloat(fields[1], 64)
+			return n * 1024
+		}
+	}
+	return 0
+}
+
+// cgroupNumber reads a cgroup's file by the name that its version gives it.
+func cgroupNumber(group, v1, v2 string) float64 {
+	for _, dir := range cgroupDirs(group) {
+		for _, name := range []string{v1, v2} {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				n, _ := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+				return n
+			}
+		}
+	}
+	return 0
+}
