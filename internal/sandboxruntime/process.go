@@ -252,7 +252,7 @@ func (r *Runtime) endProcesses(ctx context.Context, i *instance) error {
 
 func (r *Runtime) endProcess(ctx context.Context, p *process) error {
 	const wait = sandbox.ReleaseWaitSeconds * time.Second
-	// A signal that fails leaves the wait and then the force.
+	// Whatever fails here leaves the force, which decides.
 	graceful, _, _ := do(ctx, r.clock, call[bool]{op: sandbox.OpOpenProcess, limit: wait, run: func(ctx context.Context) (bool, error) {
 		if err := p.inner.Signal(ctx, sandbox.SignalTerminate); err != nil {
 			return false, err
