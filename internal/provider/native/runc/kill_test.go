@@ -2,6 +2,8 @@ package runc
 
 import (
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,13 +81,33 @@ func TestHog(t *testing.T) {
 	}
 	// Many small ones, each smaller than the guest init.
 	p, _ := begin(t, m, nil, "sh", "-c", "i=0; while [ $i -lt 190 ]; do dd if=/dev/zero of=/dev/null bs=600k count=999999999 2>/dev/null & i=$((i+1)); done; wait")
-	time.Sleep(500 * time.Millisecond)
+	eventually(t, "more kills for want of memory", func() bool { return oomKills(t, m) >= 5 })
 	if err := p.KillTree(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Alive(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// oomKills is how many of the machine's processes the kernel ended for want of
+// memory.
+func oomKills(t *testing.T, m machine.Machine) int {
+	in := m.(*instance)
+	tree, ok := with(in.trees, "memory")
+	if !ok {
+		t.Skip("no memory controller")
+	}
+	for _, name := range []string{"memory.oom_control", "memory.events"} {
+		text, _ := os.ReadFile(filepath.Join(tree.mount, in.driver.cgroup(in.id), name))
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == "oom_kill" {
+				n, _ := strconv.Atoi(f[1])
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // TestFullMachine starts commands while a fork bomb holds every process: they
