@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 
@@ -109,7 +108,7 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	spec.Image = opened.Image
 
 	a.streams(&spec, f, bar)
-	patch := f.sink(&spec)
+	patch := a.patchSink(&spec, f)
 	if patch != nil {
 		defer patch.discard()
 	}
@@ -238,9 +237,13 @@ func (a *app) streams(spec *runner.Spec, f runFlags, bar *progress) {
 	spec.Output, spec.Errors = bar.before(spec.Output), bar.before(spec.Errors)
 }
 
-// sink decides where the patch goes; nil is nowhere or standard output.
-func (f runFlags) sink(spec *runner.Spec) *sink {
-	if spec.Repo == nil {
+// patchSink decides where the patch goes; nil is nowhere or standard output.
+func (a *app) patchSink(spec *runner.Spec, f runFlags) *sink {
+	switch {
+	case spec.Repo == nil:
+		return nil
+	case f.patch == "-":
+		spec.Patch = a.stdout
 		return nil
 	}
 	s := &sink{path: f.patch}
@@ -260,7 +263,16 @@ func (a *app) finish(f runFlags, record *runner.Record, patch *sink, runErr erro
 			return nil
 		}
 	}
+	switch record.Cause {
+	case runner.CauseNotFound:
+		a.complain(fmt.Errorf("%s: no such command in the machine", record.Command.Arguments[0]))
+	case runner.CauseNotStarted:
+		a.complain(fmt.Errorf("%s: cannot be started in the machine", record.Command.Arguments[0]))
+	}
 	patchPath := ""
+	if f.patch == "-" {
+		patchPath = "-"
+	}
 	if patch != nil && (patch.opened() || f.patch != "") && collected(record) {
 		if err := patch.commit(); err != nil {
 			return fmt.Errorf("--patch: %w", err)
@@ -310,5 +322,3 @@ func (a *app) writeDocument(path string, data []byte) error {
 	}
 	return s.commit()
 }
-
-var _ io.Writer = (*sink)(nil)

@@ -92,9 +92,10 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 		if len(m.Changes) > 0 {
 			line("", "changes of a --mount are not kept; use /mnt/session/outputs and --out")
 		}
+	case len(m.Changes) == 0:
 	case s.patch == "-":
 		line("patch", "on standard output")
-	case s.patch != "" && len(m.Changes) > 0:
+	case s.patch != "":
 		line("patch", "%s (apply it with: git apply %s)", s.patch, shellWord(s.patch))
 	}
 }

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
+)
+
+// The test binary is checkfu where a script calls it so.
+func TestMain(m *testing.M) {
+	gvisor.Dispatch()
+	testscript.Main(m, map[string]func(){
+		"checkfu": func() {
+			os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("CHECKFU_STATE", e.WorkDir+"/state")
+			e.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+			for _, who := range []string{"AUTHOR", "COMMITTER"} {
+				e.Setenv("GIT_"+who+"_NAME", "a")
+				e.Setenv("GIT_"+who+"_EMAIL", "a@example.com")
+			}
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code":    exitsWith,
+			"oneline": oneLineOfError,
+			"nofiles": noFilesMatch,
+		},
+	})
+}
+
+// exitsWith runs "code N PROGRAM ARG…" and asks for exactly that exit code.
+func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N PROGRAM ARG...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := err.(interface{ ExitCode() int }); ok {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
+// oneLineOfError asks that the last command wrote one line to standard error,
+// and that it begins as it should.
+func oneLineOfError(ts *testscript.TestScript, neg bool, args []string) {
+	text := ts.ReadFile("stderr")
+	lines := 0
+	for _, c := range text {
+		if c == '\n' {
+			lines++
+		}
+	}
+	if lines != 1 || len(text) < 9 || text[:9] != "checkfu: " {
+		ts.Fatalf("not one line of checkfu: %q", text)
+	}
+}
+
+// noFilesMatch asks that no file below a directory holds a text.
+func noFilesMatch(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: nofiles DIR TEXT")
+	}
+	root := os.DirFS(ts.MkAbs(args[0]))
+	ts.Check(walkFor(root, args[1]))
+}
