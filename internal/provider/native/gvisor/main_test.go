@@ -43,6 +43,12 @@ func run(m *testing.M) int {
 		shared.skip = "not root"
 		return m.Run()
 	}
+	for _, arg := range os.Args {
+		if strings.HasPrefix(arg, "-test.fuzz=") {
+			shared.skip = "fuzzing" // parsers only, in many processes
+			return m.Run()
+		}
+	}
 	dir, err := os.MkdirTemp("", "checkfu-gv")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
