@@ -207,6 +207,9 @@ func TestBeginActiveWrite_StageTakesDeclaredRegularFiles(t *testing.T) {
 	if len(f.staged) != 0 {
 		t.Error("something was staged")
 	}
+	if err := w.Stage(b.ctx, sandbox.FileWrite{Path: repo + "/a", Content: make([]byte, sandbox.MaxFileBytes)}); err != nil {
+		t.Error(err)
+	}
 	// A destroyed instance takes no more.
 	if err := b.runtime.Destroy(b.ctx, "i1"); err != nil {
 		t.Fatal(err)

@@ -317,6 +317,9 @@ func (f *fake) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbox.Sn
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.instances[id] == nil {
+		return h, sandbox.NoInstance(sandbox.OpSnapshot, id)
+	}
 	return f.keep(sandbox.OpSnapshot, f.shot(id, r.ExpiresAt)), nil
 }
 
@@ -337,6 +340,9 @@ func (f *fake) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.Rel
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.instances[id] == nil {
+		return h, sandbox.NoInstance(sandbox.OpRelease, id)
+	}
 	h.Value.Disposition = sandbox.DispositionDestroyed
 	undo := func() {}
 	if f.instances[id].request.Profile.RetentionMode == sandbox.RetentionDurable {
@@ -430,6 +436,9 @@ func (f *fake) OpenProcess(ctx context.Context, id sandbox.InstanceID, processID
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := f.instances[id]
+	if i == nil {
+		return nil, sandbox.NoInstance(sandbox.OpOpenProcess, id)
+	}
 	in, input := io.Pipe()
 	output, out := io.Pipe()
 	p := &fakeProcess{

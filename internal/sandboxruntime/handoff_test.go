@@ -340,6 +340,7 @@ func TestErrors_TheClosedSetPasses(t *testing.T) {
 		sandbox.NoInstance(sandbox.OpExecute, "i1"),
 		sandbox.Conflict(sandbox.OpExecute, "active", "busy"),
 		sandbox.Failed(sandbox.OpExecute, sandbox.ReasonStartFailed, smuggled),
+		sandbox.FailedAt(sandbox.OpExecute, strings.Repeat("p", sandbox.MaxPathBytes), "r", nil),
 		sandbox.OverLimit(sandbox.StreamStdout, 5),
 	} {
 		b := newBench(t)
@@ -364,8 +365,12 @@ func TestErrors_APanicIsADefectNotACrash(t *testing.T) {
 	} {
 		eachHandoff(t, func(b *bench, op sandbox.Operation, drive func(context.Context) error) {
 			b.fake.on[op] = die
-			if d, ok := errors.AsType[*sandboxruntime.Defect](drive(b.ctx)); !ok || d.Operation != op {
-				b.Error(name, d)
+			d, ok := errors.AsType[*sandboxruntime.Defect](drive(b.ctx))
+			if !ok || d.Operation != op {
+				b.Fatal(name, d)
+			}
+			if _, nested := d.Cause.(*sandboxruntime.Defect); nested {
+				b.Error(name, "a defect in a defect")
 			}
 		})
 	}
