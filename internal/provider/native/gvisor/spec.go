@@ -76,9 +76,8 @@ func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 const cpuPeriod = 100_000
 
 // resources are the host's limits. The limit that a workload meets first is
-// RLIMIT_NPROC inside the sentry, which refuses a fork; the host's pids limit
-// ends the whole machine, so it is a backstop of two tasks per guest process
-// and what the sentry needs for itself.
+// RLIMIT_NPROC inside the sentry, which refuses a fork; the host's pids limit is
+// a backstop, since it ends the whole machine (see pidsLimit).
 func resources(s machine.Spec) *specs.LinuxResources {
 	if s.Twin.NoLimits {
 		return &specs.LinuxResources{}
