@@ -247,6 +247,17 @@ func TestOpenProcess_ReleaseEndsALiveProcess(t *testing.T) {
 			t.Error("the refused release left the instance:", err)
 		}
 	})
+	t.Run("was destroyed", func(t *testing.T) {
+		b := newBench(t)
+		id := b.activate(durable)
+		p, f := b.open(id)
+		if err := errors.Join(p.Destroy(b.ctx), p.Destroy(b.ctx)); err != nil || f.destroys != 2 {
+			t.Fatal(err)
+		}
+		if _, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: later}); err != nil || len(f.signals) != 0 {
+			t.Error(err, f.signals)
+		}
+	})
 	t.Run("has ended", func(t *testing.T) {
 		b := newBench(t)
 		id := b.activate(durable)
