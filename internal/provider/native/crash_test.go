@@ -1,6 +1,7 @@
 package native
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,7 +100,37 @@ func sweep(t *testing.T, p *Provider) sandbox.Swept {
 	if err != nil {
 		t.Fatal(err)
 	}
+	buryAdopted()
 	return swept
+}
+
+// buryAdopted reaps what this process, a subreaper, inherited from the crashed
+// children: their machines' processes, which a sweeper that is nobody's parent
+// leaves to the host's init.
+func buryAdopted() {
+	for _, pid := range pids() {
+		if state, parent := life(pid); state == "Z" && parent == os.Getpid() {
+			syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
+	}
+}
+
+func pids() []int {
+	var all []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// life returns a process's state letter and its parent.
+func life(pid int) (state string, parent int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %s %d", &state, &parent)
+	return state, parent
 }
 
 // census names everything on the host that still bears a mark of the provider:
@@ -106,13 +138,15 @@ func sweep(t *testing.T, p *Provider) sandbox.Swept {
 func census(t testing.TB, p *Provider) []string {
 	t.Helper()
 	var left []string
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range procs {
-		pid := strings.Split(file, "/")[2]
-		line, _ := os.ReadFile(file)
-		groups, _ := os.ReadFile("/proc/" + pid + "/cgroup")
-		if pid != fmt.Sprint(os.Getpid()) && (strings.Contains(string(line), p.opt.Dir) || strings.Contains(string(groups), cgroupParent+"/")) {
-			left = append(left, "process "+pid+" "+strings.ReplaceAll(string(line), "\x00", " "))
+	for _, pid := range pids() {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		// What is dead and waits for the host's init is that init's.
+		if state, parent := life(pid); pid == os.Getpid() || state == "Z" && parent == 1 {
+			continue
+		}
+		if strings.Contains(string(line), p.opt.Dir) || strings.Contains(string(groups), cgroupParent+"/") {
+			left = append(left, fmt.Sprintf("process %d %q", pid, line))
 		}
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
@@ -182,6 +216,7 @@ func TestCleanup_AMachineEndsWithItsOwner(t *testing.T) {
 	drivers(t, func(t *testing.T, p *Provider) {
 		crash(t, p, "running")
 		eventually(t, "no process of the machine lives", func() bool {
+			buryAdopted()
 			return !slices.ContainsFunc(census(t, p), func(s string) bool { return strings.HasPrefix(s, "process") })
 		})
 		sweep(t, p)

@@ -45,7 +45,7 @@ func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandb
 		return sandbox.FailedAt(sandbox.OpWriteFile, w.Path, sandbox.ReasonOutsideRoot, nil)
 	}
 	if w.Symlink != "" {
-		err = root.Symlink(rel, w.Symlink)
+		err = root.Symlink(w.Symlink, rel)
 	} else {
 		mode := fs.FileMode(0o644)
 		if w.Executable {

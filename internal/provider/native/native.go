@@ -145,7 +145,7 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 
 // Lacks says what this host is missing, asked once per Provider.
 func (p *Provider) Lacks(ctx context.Context) []machine.Lack {
-	p.probe.Do(func() { p.lacks = append(p.opt.Driver.Probe(ctx), probeHost()...) })
+	p.probe.Do(func() { p.lacks = append(p.opt.Driver.Probe(ctx), probeHost(p.opt.Dir)...) })
 	return p.lacks
 }
 

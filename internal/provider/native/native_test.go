@@ -3,6 +3,8 @@ package native
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -143,4 +145,23 @@ func TestExecuteTellsTheTruth(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A state directory that the machines' own ids cannot reach is refused by
+// name before anything is made.
+func TestProvision_AnUnreachableStateDirectoryIsNamed(t *testing.T) {
+	setup(t)
+	closed := filepath.Join(shared.dir, "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Options{Dir: filepath.Join(closed, "state"), Driver: newDriver(t, "runsc", shared.dir), Images: shared.st, Init: shared.init})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Provision(t.Context(), request(p))
+	var e *sandbox.Error
+	if !errors.As(err, &e) || e.Reason != "host_lacks" || !strings.Contains(err.Error(), closed+" ") {
+		t.Errorf("%v", err)
+	}
 }

@@ -2,7 +2,9 @@ package native
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,14 +13,19 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
 
-// probeHost says what this package itself needs and the host lacks.
-func probeHost() []machine.Lack {
+// probeHost says what this package itself needs and the host lacks. dir is the
+// provider's directory.
+func probeHost(dir string) []machine.Lack {
 	var lacks []machine.Lack
 	lack := func(axis, what, remedy string) {
 		lacks = append(lacks, machine.Lack{Axis: axis, What: what, Remedy: remedy})
 	}
 	if os.Geteuid() != 0 {
 		lack("", "not running as root", "run it with sudo")
+	}
+	if blocked := blockedAbove(dir); blocked != "" {
+		lack("", "a machine's runtime, host user "+strconv.Itoa(IDBase)+", cannot pass through "+blocked,
+			"choose a state directory elsewhere, or chmod o+x "+blocked)
 	}
 	known, _ := os.ReadFile("/proc/filesystems")
 	names := strings.Fields(string(known))
@@ -35,6 +42,20 @@ func probeHost() []machine.Lack {
 		root.Close()
 	}
 	return lacks
+}
+
+// blockedAbove returns the first directory on the way to dir that a stranger
+// may not pass through, or "". Machines run under host ids of their own and
+// have to reach their mounts.
+func blockedAbove(dir string) string {
+	for at := dir; ; at = filepath.Dir(at) {
+		if info, err := os.Stat(at); err == nil && info.Mode()&0o001 == 0 {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
 }
 
 // onlyLoopback reports whether lo is the only interface: a network namespace

@@ -158,6 +158,27 @@ func members(dir string) ([]int, error) {
 	return pids, err
 }
 
+// bury reaps the ended processes of a machine that are this process's children.
+// runc leaves them to the nearest subreaper, and a Runner that also drives
+// gVisor is one: without this each machine would leave it zombies. A zombie
+// still names the cgroup it ended in, so nobody else's child is waited for.
+// Preconditions: the runc that started the machine was waited for.
+func bury(id string) {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, field := range strings.Fields(string(text)) {
+			groups, _ := os.ReadFile("/proc/" + field + "/cgroup")
+			if !bytes.Contains(groups, []byte(id)) {
+				continue
+			}
+			if pid, err := strconv.Atoi(field); err == nil {
+				unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+		}
+	}
+}
+
 // remove removes a cgroup directory and all below once they hold no process,
 // and kills those that they hold. For a tree without cgroup.kill this is the
 // only kill, and good enough: only a runc that was cut short puts a process

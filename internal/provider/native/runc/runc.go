@@ -252,6 +252,7 @@ func (d *driver) Reap(ctx context.Context, id, stateDir string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	bury(id)
 	errs = append(errs, os.RemoveAll(filepath.Join(d.root, id)))
 	if filepath.IsAbs(stateDir) {
 		errs = append(errs, os.RemoveAll(bundle(stateDir)))
