@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/checkfu/checkfu/internal/provider/memory"
@@ -19,7 +20,7 @@ const lives = 400
 // is what the runtime itself costs for each call of that member.
 func runtimeCost(ctx context.Context, w *world) error {
 	q := memoryRequest()
-	under := memory.New(memory.Options{Seed: "through", Clock: wall{}})
+	alone, under := memory.New(memory.Options{Seed: "bare", Clock: wall{}}), memory.New(memory.Options{Seed: "through", Clock: wall{}})
 	r, err := sandboxruntime.Select(ctx, []sandboxruntime.Adapter{{Provider: under}},
 		sandboxruntime.Wanted{Target: q.Target, Profile: q.Profile, Platform: q.Platform, RootImage: q.RootImage, Mounts: q.Mounts})
 	if err != nil {
@@ -30,7 +31,7 @@ func runtimeCost(ctx context.Context, w *world) error {
 		if i == 0 { // what came before was to warm up
 			bare, through = clocks{}, clocks{}
 		}
-		if err := bare.live(ctx, memory.New(memory.Options{Seed: "bare", Clock: wall{}}), q); err != nil {
+		if err := bare.live(ctx, alone, q); err != nil {
 			return fmt.Errorf("bare: %w", err)
 		}
 		if err := through.live(ctx, r.Provider(), q); err != nil {
@@ -77,6 +78,11 @@ func memoryRequest() sandbox.ProvisionRequest {
 }
 
 func later() sandbox.Timestamp { return sandbox.At(time.Now().Add(time.Hour)) }
+
+// processID mints an id as the Runner does: never the same twice.
+func processID() string { return fmt.Sprintf("pr_%032x", minted.Add(1)) }
+
+var minted atomic.Int64
 
 // clocks are the times of each member in microseconds.
 type clocks map[string]samples
@@ -126,7 +132,7 @@ func (c clocks) live(ctx context.Context, p sandbox.Provider, q sandbox.Provisio
 		}},
 		{"abort", func() error { return write.Abort(ctx) }},
 		{"openProcess", func() (err error) {
-			process, err = optional.OpenProcess.OpenProcess(ctx, id, "process", sandbox.ProcessRequest{
+			process, err = optional.OpenProcess.OpenProcess(ctx, id, processID(), sandbox.ProcessRequest{
 				Executable: "/bin/true", Arguments: []string{}, WorkingDirectory: "/", Environment: map[string]string{}})
 			return err
 		}},

@@ -4,26 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
+// phases are the parts of an instance's life, in the order of its life.
+type phases struct{ provision, activate, execute, destroy samples }
+
 // fresh is provision, activate and the first execute of an instance. The end
 // of the instance is not on the clock; whole counts it, too.
-func (w *world) fresh(driver string, whole bool) side {
+func (w *world) fresh(driver string, whole bool, parts *phases) side {
+	p := w.providers[driver]
 	return func(ctx context.Context) (time.Duration, error) {
-		begin := time.Now()
-		id, end, err := w.active(ctx, driver)
+		var marks [5]time.Time
+		marks[0] = time.Now()
+		h, err := p.Provision(ctx, w.request(driver))
 		if err != nil {
 			return 0, err
 		}
-		err = w.run(ctx, driver, id, "/bin/true")
-		took := time.Since(begin)
-		err = errors.Join(err, end())
-		if whole {
-			took = time.Since(begin)
+		id := h.Value.InstanceID
+		marks[1] = time.Now()
+		_, err = p.Activate(ctx, id)
+		marks[2] = time.Now()
+		if err == nil {
+			err = w.run(ctx, driver, id, "/bin/true")
 		}
-		return took, err
+		marks[3] = time.Now()
+		err = errors.Join(err, p.Destroy(context.WithoutCancel(ctx), id))
+		marks[4] = time.Now()
+		for i, part := range []*samples{&parts.provision, &parts.activate, &parts.execute, &parts.destroy} {
+			*part = append(*part, millis(marks[i+1].Sub(marks[i])))
+		}
+		if whole {
+			return marks[4].Sub(marks[0]), err
+		}
+		return marks[3].Sub(marks[0]), err
 	}
+}
+
+func (p phases) String() string {
+	text := make([]string, 0, 4)
+	for _, part := range []struct {
+		name string
+		took samples
+	}{{"provision", p.provision}, {"activate", p.activate}, {"execute", p.execute}, {"destroy", p.destroy}} {
+		text = append(text, fmt.Sprintf("%s %.1f (%.1f)", part.name, part.took.median(), part.took.min()))
+	}
+	return strings.Join(text, ", ")
 }
 
 // rawRun runs argv once with a container id of its own at the end.
@@ -55,10 +82,12 @@ func firstRunsc(ctx context.Context, w *world) error {
 	}
 	argv := w.rawRunsc("run", "--bundle="+bundle)
 	w.rep.command("runsc run", append(argv, "ID"))
-	got, err := interleave(ctx, w.n, w.fresh("runsc", false), w.rawRun(argv), w.fresh("runsc", true))
+	var parts phases
+	got, err := interleave(ctx, w.n, w.fresh("runsc", false, &parts), w.rawRun(argv), w.fresh("runsc", true, &parts))
 	if err != nil {
 		return err
 	}
+	w.rep.note("runsc, ms: %s", parts)
 	w.rep.add(
 		line{what: "runsc: provision → activate → first execute", unit: "ms", ours: got[0], rawName: "runsc run", raw: got[1], bound: 0.9},
 		line{what: "runsc: the same and destroy", unit: "ms", ours: got[2], rawName: "runsc run", raw: got[1]},
@@ -78,7 +107,8 @@ func firstRunc(ctx context.Context, w *world) error {
 	}
 	argv := w.rawRunc("run", "--bundle", bundle)
 	w.rep.command("runc run", append(argv, "ID"))
-	sides := []side{w.fresh("runc", false), w.rawRun(argv), w.fresh("runc", true)}
+	var parts phases
+	sides := []side{w.fresh("runc", false, &parts), w.rawRun(argv), w.fresh("runc", true, &parts)}
 	docker, dockerErr := startDocker(ctx, w)
 	if dockerErr == nil {
 		defer func() {
@@ -96,6 +126,7 @@ func firstRunc(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
+	w.rep.note("runc, ms: %s", parts)
 	w.rep.add(
 		line{what: "runc: provision → activate → first execute", unit: "ms", ours: got[0], rawName: "runc run", raw: got[1], bound: 1.5},
 		line{what: "runc: the same and destroy", unit: "ms", ours: got[2], rawName: "runc run", raw: got[1]},

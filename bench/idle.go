@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,42 +63,67 @@ func (w *world) idle(ctx context.Context, driver string, bound float64) (err err
 		ids = append(ids, string(id))
 	}
 	availableAfter, selfAfter := available(ctx), ownPSS()
-	var processes, count, charged float64
+	var processes, charged float64
+	var pids []int
+	parts := map[string]float64{}
 	for _, id := range ids {
 		for _, pid := range w.processes(id) {
-			processes += pss(strconv.Itoa(pid))
-			count++
+			size := pss(strconv.Itoa(pid))
+			processes += size
+			parts[program(pid)] += size
+			pids = append(pids, pid)
 		}
 		charged += cgroupNumber(filepath.Join(w.parent, id), "memory.usage_in_bytes", "memory.current")
 	}
-	cpuBefore := w.cpu(ids)
+	cpuBefore, selfBegin := sumCPU(pids), ownCPU()
 	if err := pause(ctx, idleSeconds*time.Second); err != nil {
 		return err
 	}
-	cpu := w.cpu(ids) - cpuBefore
+	selfCPU := ownCPU() - selfBegin
+	cpu := sumCPU(pids) - cpuBefore + selfCPU
 
 	const mb = 1e6
-	own := max(selfAfter-selfBefore, 0)
+	// Below zero where text that was ours alone is now shared.
+	own := selfAfter - selfBefore
 	percent := 100 * cpu.Seconds() / idleSeconds / idlers
 	w.rep.add(
 		line{what: driver + ": memory of an idle sandbox, by PSS", unit: "MB", ours: samples{(processes + own) / idlers / mb}, bound: bound,
-			note: fmt.Sprintf("%.1f processes %.2f MB, our own process %.2f MB; memory cgroup %.2f MB", count/idlers, processes/idlers/mb, own/idlers/mb, charged/idlers/mb)},
+			note: fmt.Sprintf("%s our own process %.2f; memory cgroup %.2f", shares(parts, idlers*mb), own/idlers/mb, charged/idlers/mb)},
 		line{what: driver + ": memory of an idle sandbox, by MemAvailable", unit: "MB", ours: samples{(availableBefore - availableAfter) / idlers / mb}, bound: bound},
 		line{what: driver + ": idle CPU of a sandbox", unit: "% of a core", ours: samples{percent}, bound: 0.1,
-			note: fmt.Sprintf("%d sandboxes and our own process used %.0f ms in %d s", idlers, millis(cpu), idleSeconds)},
+			note: fmt.Sprintf("%d sandboxes used %.1f ms and our own process %.1f ms in %d s", idlers, millis(cpu-selfCPU), millis(selfCPU), idleSeconds)},
 	)
 	return nil
 }
 
-// cpu is what the sandboxes and this process have used so far.
-func (w *world) cpu(ids []string) time.Duration {
+// program names the program of a process as it was started.
+func program(pid int) string {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	name, rest, _ := strings.Cut(string(text), "\x00")
+	if name = filepath.Base(name); strings.HasPrefix(rest, "boot\x00") {
+		name += " boot"
+	}
+	return name
+}
+
+// shares lists parts in units of one.
+func shares(parts map[string]float64, one float64) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		fmt.Fprintf(&b, "%s %.2f, ", name, parts[name]/one)
+	}
+	return b.String()
+}
+
+func ownCPU() time.Duration {
 	var usage unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &usage)
-	total := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	for _, id := range ids {
-		for _, pid := range w.processes(id) {
-			total += processCPU(pid)
-		}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func sumCPU(pids []int) (total time.Duration) {
+	for _, pid := range pids {
+		total += processCPU(pid)
 	}
 	return total
 }

@@ -166,7 +166,7 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func (w *world) stream(ctx context.Context, driver string, id sandbox.InstanceID, size int64, argv []string) error {
-	p, err := w.providers[driver].Optional().OpenProcess.OpenProcess(ctx, id, fmt.Sprintf("p%d", time.Now().UnixNano()), sandbox.ProcessRequest{
+	p, err := w.providers[driver].Optional().OpenProcess.OpenProcess(ctx, id, processID(), sandbox.ProcessRequest{
 		Executable: argv[0], Arguments: argv[1:], WorkingDirectory: "/", Environment: map[string]string{}})
 	if err != nil {
 		return err
