@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/internal/cli/argument"
 )
 
 // app is one invocation.
@@ -56,45 +58,24 @@ folder and a record of what was enforced and by whom.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		// The words after a mistyped short flag can be a secret ("-eKEY=…").
 		message, _, _ := strings.Cut(err.Error(), " in -")
-		return usage("%s", message)
+		return argument.Wrong("%s", message)
 	})
 	root.AddCommand(a.runCommand(), a.imageCommand(), a.doctorCommand(), a.psCommand(), a.sweepCommand(),
 		a.envelopeCommand(), a.versionCommand(), exitCodesTopic())
 	return root
 }
 
-// usageError is a mistake on the command line.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
-// bad is a usage error about one flag or argument. got may be anything that a
-// person typed, except a value of --env.
-func bad(flag, expected, got string) error {
-	if len(got) > 200 {
-		got = got[:200] + "…"
-	}
-	return usage("%s: expected %s, got %q", flag, expected, got)
+// complain prints an error as one line.
+func (a *app) complain(err error) {
+	fmt.Fprintf(a.stderr, "checkfu: %s\n", argument.OneLine(err.Error()))
 }
 
-// complain prints an error as one line.
-func (a *app) complain(err error) { fmt.Fprintf(a.stderr, "checkfu: %s\n", oneLine(err.Error())) }
-
 func (a *app) codeOf(err error) int {
-	var mistake *usageError
+	var mistake *argument.Error
 	if errors.As(err, &mistake) || !a.started {
 		return ExitUsage
 	}
 	return ExitFailure
-}
-
-// oneLine joins the lines of s and makes what a terminal would act on visible:
-// the text can hold names that a workload chose.
-func oneLine(s string) string {
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-	return printable(s)
 }
 
 // stateDir is where everything is kept, absolute.
@@ -112,16 +93,16 @@ func (a *app) stateDir() (string, error) {
 	default:
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", usage("--state: expected a directory: there is no home directory to derive one from")
+			return "", argument.Wrong("--state: expected a directory: there is no home directory to derive one from")
 		}
 		return filepath.Join(home, ".local", "state", "checkfu"), nil
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil || strings.IndexByte(dir, 0) >= 0 {
-		return "", bad(from, "a directory", dir)
+		return "", argument.Unexpected(from, "a directory", dir)
 	}
 	if info, err := os.Stat(abs); err == nil && !info.IsDir() {
-		return "", bad(from, "a directory", dir)
+		return "", argument.Unexpected(from, "a directory", dir)
 	}
 	return abs, nil
 }
@@ -129,7 +110,7 @@ func (a *app) stateDir() (string, error) {
 // noArguments refuses arguments of commands that take none.
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return bad("arguments", "none", args[0])
+		return argument.Unexpected("arguments", "none", args[0])
 	}
 	return nil
 }
@@ -138,7 +119,7 @@ func noArguments(_ *cobra.Command, args []string) error {
 func oneArgument(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
-			return bad(name, "exactly one", strings.Join(args, " "))
+			return argument.Unexpected(name, "exactly one", strings.Join(args, " "))
 		}
 		return nil
 	}

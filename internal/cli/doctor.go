@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/all"
 )
@@ -73,13 +74,13 @@ func examine(cmd *cobra.Command, dir string) doctorDocument {
 		d := doctorDriver{Name: name}
 		o, err := all.Open(name, all.Options{Dir: dir})
 		if err != nil {
-			d.Lacks = append(d.Lacks, doctorLack{What: oneLine(err.Error())})
+			d.Lacks = append(d.Lacks, doctorLack{What: argument.OneLine(err.Error())})
 		} else {
 			for _, l := range o.Host.Lacks(cmd.Context()) {
 				d.Lacks = append(d.Lacks, doctorLack{Axis: l.Axis, What: l.What, Remedy: l.Remedy})
 			}
 			if err := o.Close(); err != nil {
-				doc.Notes = append(doc.Notes, oneLine(err.Error()))
+				doc.Notes = append(doc.Notes, argument.OneLine(err.Error()))
 			}
 		}
 		d.Ready = len(d.Lacks) == 0
@@ -94,7 +95,7 @@ func examine(cmd *cobra.Command, dir string) doctorDocument {
 // defaultImageOf looks without making a store.
 func defaultImageOf(cmd *cobra.Command, dir string) string {
 	images := filepath.Join(dir, "images")
-	if !isDir(images) {
+	if !argument.IsDir(images) {
 		return ""
 	}
 	store, err := image.Open(images, image.Options{})
@@ -165,17 +166,17 @@ func (a *app) printDoctor(doc doctorDocument) {
 			if l.Remedy != "" {
 				text += ": " + l.Remedy
 			}
-			fmt.Fprintf(a.stdout, "  missing     %s\n", printable(text))
+			fmt.Fprintf(a.stdout, "  missing     %s\n", argument.Printable(text))
 		}
 	}
 	base := doc.Image
 	if base == "" {
 		base = "none yet; make one with: checkfu image build-base"
 	}
-	fmt.Fprintf(a.stdout, "%-13s %s\n", "image", printable(base))
-	fmt.Fprintf(a.stdout, "%-13s %s, %s of it available\n", "memory", bytesText(doc.MemoryBytes), bytesText(doc.MemoryAvailableBytes))
-	fmt.Fprintf(a.stdout, "%-13s %s free in %s\n", "disk", bytesText(doc.DiskFreeBytes), printable(doc.State))
+	fmt.Fprintf(a.stdout, "%-13s %s\n", "image", argument.Printable(base))
+	fmt.Fprintf(a.stdout, "%-13s %s, %s of it available\n", "memory", argument.Bytes(doc.MemoryBytes), argument.Bytes(doc.MemoryAvailableBytes))
+	fmt.Fprintf(a.stdout, "%-13s %s free in %s\n", "disk", argument.Bytes(doc.DiskFreeBytes), argument.Printable(doc.State))
 	for _, n := range doc.Notes {
-		fmt.Fprintf(a.stdout, "%-13s %s\n", "note", printable(n))
+		fmt.Fprintf(a.stdout, "%-13s %s\n", "note", argument.Printable(n))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
@@ -87,7 +88,7 @@ func (a *app) psCommand() *cobra.Command {
 				if m.Owned {
 					owner = fmt.Sprintf("pid %d", m.OwnerPID)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(m.InstanceID), m.Provider, owner, printable(m.RunID), m.CreatedAt, m.ExpiresAt, printable(m.RootImage))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", argument.Printable(m.InstanceID), m.Provider, owner, argument.Printable(m.RunID), m.CreatedAt, m.ExpiresAt, argument.Printable(m.RootImage))
 			}
 			return errors.Join(w.Flush(), err)
 		},
@@ -126,7 +127,7 @@ func (a *app) sweepCommand() *cobra.Command {
 				return errors.Join(a.printJSON(doc), err)
 			}
 			for _, id := range doc.InstanceIDs {
-				fmt.Fprintf(a.stdout, "removed %s\n", printable(id))
+				fmt.Fprintf(a.stdout, "removed %s\n", argument.Printable(id))
 			}
 			if len(doc.InstanceIDs) == 0 && err == nil {
 				fmt.Fprintln(a.stdout, "nothing to remove")
@@ -146,7 +147,7 @@ func (a *app) envelopeCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			c, err := all.Envelope(provider)
 			if err != nil {
-				return usage("--provider: %v", err)
+				return argument.Wrong("--provider: %v", err)
 			}
 			return a.printJSON(c.WithDefaults())
 		},

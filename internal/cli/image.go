@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/image"
 )
 
@@ -24,7 +25,7 @@ func (a *app) imageCommand() *cobra.Command {
   checkfu image ls`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return bad("image", "one of import, pull, build-base, ls, rm, verify", args[0])
+				return argument.Unexpected("image", "one of import, pull, build-base, ls, rm, verify", args[0])
 			}
 			return nil
 		},
@@ -54,7 +55,7 @@ func (a *app) withStore(cmd *cobra.Command, do func(ctx context.Context, store *
 	bar.end()
 	var wrong *image.Error
 	if errors.As(err, &wrong) && wrong.Kind != nil && !errors.Is(err, image.ErrInUse) {
-		return usage("image %s", wrong.Error())
+		return argument.Wrong("image %s", wrong.Error())
 	}
 	return err
 }
@@ -67,7 +68,7 @@ func (a *app) imageImport() *cobra.Command {
 		Args:    oneArgument("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err != nil {
-				return bad("PATH", "an archive or a directory", args[0])
+				return argument.Unexpected("PATH", "an archive or a directory", args[0])
 			}
 			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
 				found, err := store.Import(ctx, args[0])
@@ -115,7 +116,7 @@ func (a *app) imageBuildBase() *cobra.Command {
 
 func (a *app) tell(found image.Image, err error) error {
 	if err == nil {
-		fmt.Fprintf(a.stdout, "%s\n", printable(found.Reference))
+		fmt.Fprintf(a.stdout, "%s\n", argument.Printable(found.Reference))
 	}
 	return err
 }
@@ -132,7 +133,7 @@ func (a *app) imageList() *cobra.Command {
 				w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 				fmt.Fprintln(w, "REFERENCE\tPLATFORM\tSIZE\tCREATED")
 				for _, i := range images {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(i.Reference), printable(i.Platform), bytesText(i.Size), i.Created.UTC().Format(time.DateOnly))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", argument.Printable(i.Reference), argument.Printable(i.Platform), argument.Bytes(i.Size), i.Created.UTC().Format(time.DateOnly))
 				}
 				return w.Flush()
 			})
@@ -162,7 +163,7 @@ func (a *app) imageVerify() *cobra.Command {
 				if err := store.Verify(ctx, found.Digest); err != nil {
 					return err
 				}
-				fmt.Fprintf(a.stdout, "%s is as it was unpacked\n", printable(found.Reference))
+				fmt.Fprintf(a.stdout, "%s is as it was unpacked\n", argument.Printable(found.Reference))
 				return nil
 			})
 		},

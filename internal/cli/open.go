@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/provider/native"
@@ -24,7 +25,7 @@ func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.O
 		opened, err := all.Open(name, all.Options{})
 		if err == nil && ref != "" {
 			if sandbox.ImageDigest(ref) == "" {
-				return nil, nil, bad("--image", "NAME@sha256:DIGEST with the memory provider, which has no store", ref)
+				return nil, nil, argument.Unexpected("--image", "NAME@sha256:DIGEST with the memory provider, which has no store", ref)
 			}
 			opened.Image = ref
 		}
@@ -73,9 +74,9 @@ func resolveImage(ctx context.Context, store *image.Store, ref string) (string, 
 	found, err := store.Resolve(ctx, wanted)
 	if errors.Is(err, image.ErrNotFound) {
 		if ref == "" {
-			return "", usage("--image: expected an image, got none: there is no image called %q yet; make one with: checkfu image build-base", defaultImage)
+			return "", argument.Wrong("--image: expected an image, got none: there is no image called %q yet; make one with: checkfu image build-base", defaultImage)
 		}
-		return "", bad("--image", "an image of the store (see checkfu image ls)", ref)
+		return "", argument.Unexpected("--image", "an image of the store (see checkfu image ls)", ref)
 	}
 	if err != nil {
 		return "", err
@@ -88,7 +89,7 @@ func resolveImage(ctx context.Context, store *image.Store, ref string) (string, 
 func checkOutDir(path string) error {
 	const flag, expected = "--out", "a directory that is there, or can be made"
 	if strings.IndexByte(path, 0) >= 0 {
-		return bad(flag, expected, path)
+		return argument.Unexpected(flag, expected, path)
 	}
 	for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -96,10 +97,10 @@ func checkOutDir(path string) error {
 		case err == nil && info.IsDir():
 			return nil
 		case err == nil || !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir):
-			return bad(flag, expected, path)
+			return argument.Unexpected(flag, expected, path)
 		}
 		if _, err := os.Lstat(dir); err == nil { // a link that leads nowhere
-			return bad(flag, expected, path)
+			return argument.Unexpected(flag, expected, path)
 		}
 	}
 }
@@ -126,5 +127,5 @@ func explain(err error, record *runner.Record) error {
 	if flag == "" {
 		flag = "--provider"
 	}
-	return usage("%s: expected %s (what the provider offers), got %q", flag, unmet.Actual, unmet.Expected)
+	return argument.Wrong("%s: expected %s (what the provider offers), got %q", flag, unmet.Actual, unmet.Expected)
 }

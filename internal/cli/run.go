@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/runner"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
@@ -52,7 +53,7 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
   echo hello | checkfu run --quiet -- wc -c`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return usage("run: expected a command after --, as in: checkfu run --repo . -- make test")
+				return argument.Wrong("run: expected a command after --, as in: checkfu run --repo . -- make test")
 			}
 			return nil
 		},
@@ -89,7 +90,7 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	}
 	name, err := all.Canonical(f.provider)
 	if err != nil {
-		return usage("--provider: %v", err)
+		return argument.Wrong("--provider: %v", err)
 	}
 	signals := interruptions()
 	defer signals.end()
@@ -128,7 +129,7 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 	spec := runner.Spec{RunID: runner.NewRunID(), Command: command, WorkingDirectory: f.workdir, OutDir: f.out}
 	var err error
 	if f.repo != "" {
-		if spec.Repo, err = parseRepo(f.repo); err != nil {
+		if spec.Repo, err = argument.Repo(f.repo); err != nil {
 			return spec, err
 		}
 		spec.Repo.Committed, spec.Repo.Untracked = f.committed, f.untracked
@@ -137,17 +138,17 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 		return spec, err
 	}
 	for _, m := range f.mounts {
-		parsed, err := parseMount(m)
+		parsed, err := argument.Mount(m)
 		if err != nil {
 			return spec, err
 		}
 		spec.Mounts = append(spec.Mounts, parsed)
 	}
-	if err := checkMounts(spec); err != nil {
+	if err := argument.CheckMounts(spec); err != nil {
 		return spec, err
 	}
 	if f.network != string(sandbox.NetworkNone) {
-		return spec, bad("--network", "none; this version lets no machine reach a network", f.network)
+		return spec, argument.Unexpected("--network", "none; this version lets no machine reach a network", f.network)
 	}
 	spec.Network = sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}
 	if err := f.limits(&spec); err != nil {
@@ -155,7 +156,7 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 	}
 	spec.Environment = map[string]string{}
 	for _, e := range f.env {
-		key, value, err := parseEnv(e, os.LookupEnv)
+		key, value, err := argument.Env(e, os.LookupEnv)
 		if err != nil {
 			return spec, err
 		}
@@ -163,30 +164,30 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 	}
 	if f.workdir != "" && f.workdir != "/" {
 		if sandbox.CheckPath("workdir", f.workdir) != nil {
-			return spec, bad("--workdir", "a clean absolute path inside the machine", f.workdir)
+			return spec, argument.Unexpected("--workdir", "a clean absolute path inside the machine", f.workdir)
 		}
 	}
 	request := sandbox.ProcessRequest{Executable: command[0], Arguments: command[1:], WorkingDirectory: "/", Environment: map[string]string{}}
 	if err := request.Validate(); err != nil {
-		return spec, usage("command: %v", err)
+		return spec, argument.Wrong("command: %v", err)
 	}
 	return spec, f.checkTargets()
 }
 
 func (f runFlags) limits(spec *runner.Spec) (err error) {
-	if spec.Resources.MemoryBytes, err = parseSize("--memory", f.memory); err != nil {
+	if spec.Resources.MemoryBytes, err = argument.Size("--memory", f.memory); err != nil {
 		return err
 	}
-	if spec.Resources.CPUMillis, err = parseCPUs("--cpus", f.cpus); err != nil {
+	if spec.Resources.CPUMillis, err = argument.CPUs("--cpus", f.cpus); err != nil {
 		return err
 	}
-	if spec.Resources.DiskBytes, err = parseSize("--disk", f.disk); err != nil {
+	if spec.Resources.DiskBytes, err = argument.Size("--disk", f.disk); err != nil {
 		return err
 	}
-	if spec.Resources.MaxProcesses, err = parseCount("--pids", f.pids); err != nil {
+	if spec.Resources.MaxProcesses, err = argument.Count("--pids", f.pids); err != nil {
 		return err
 	}
-	spec.Timeout, err = parseDuration("--timeout", f.timeout)
+	spec.Timeout, err = argument.Duration("--timeout", f.timeout)
 	return err
 }
 
@@ -194,17 +195,17 @@ func (f runFlags) limits(spec *runner.Spec) (err error) {
 func (f runFlags) contradictions(repo *runner.Repo) error {
 	switch {
 	case repo == nil && f.committed:
-		return usage("--committed: expected --repo beside it")
+		return argument.Wrong("--committed: expected --repo beside it")
 	case repo == nil && f.untracked:
-		return usage("--untracked: expected --repo beside it")
+		return argument.Wrong("--untracked: expected --repo beside it")
 	case repo == nil && f.patch != "":
-		return usage("--patch: expected --repo beside it")
+		return argument.Wrong("--patch: expected --repo beside it")
 	case f.committed && f.untracked:
-		return usage("--untracked: expected no --committed beside it, got both")
+		return argument.Wrong("--untracked: expected no --committed beside it, got both")
 	case repo != nil && repo.Revision != "" && (f.committed || f.untracked):
-		return usage("--repo: expected no --committed or --untracked beside a revision, got %q with one", f.repo)
+		return argument.Wrong("--repo: expected no --committed or --untracked beside a revision, got %q with one", f.repo)
 	case f.patch == "-" && f.json == "-":
-		return usage("--json: expected a file where --patch takes standard output, got %q", f.json)
+		return argument.Wrong("--json: expected a file where --patch takes standard output, got %q", f.json)
 	}
 	return nil
 }

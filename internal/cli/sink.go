@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/cli/argument"
 )
 
 // sink is a file that appears whole or not at all: it is written beside its
@@ -22,19 +24,19 @@ type sink struct {
 // checkSink refuses a path that cannot become a file, before any work.
 func checkSink(flag, path string) error {
 	if path == "" {
-		return bad(flag, "a file name, or - for standard output", path)
+		return argument.Unexpected(flag, "a file name, or - for standard output", path)
 	}
 	if info, err := os.Stat(path); err == nil {
 		if info.IsDir() {
-			return bad(flag, "a file and not a directory", path)
+			return argument.Unexpected(flag, "a file and not a directory", path)
 		}
 		if !info.Mode().IsRegular() {
 			return nil
 		}
 	}
 	dir := filepath.Dir(path)
-	if !isDir(dir) || unix.Access(dir, unix.W_OK) != nil {
-		return bad(flag, "a file in a directory that exists and can be written", path)
+	if !argument.IsDir(dir) || unix.Access(dir, unix.W_OK) != nil {
+		return argument.Unexpected(flag, "a file in a directory that exists and can be written", path)
 	}
 	return nil
 }

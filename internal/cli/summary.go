@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/runner"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -24,7 +25,7 @@ const shown = 8
 
 func (s summary) print(w io.Writer) {
 	line := func(head, format string, args ...any) {
-		fmt.Fprintf(w, "  %-9s %s\n", head, printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(w, "  %-9s %s\n", head, argument.Printable(fmt.Sprintf(format, args...)))
 	}
 	fmt.Fprintf(w, "checkfu: %s on %s: %s, %s\n", s.record.RunID, s.provider, s.ending(), s.times())
 	for _, m := range s.record.Mounts {
@@ -41,7 +42,7 @@ func (s summary) print(w io.Writer) {
 		line("narrowed", "%s: %s, claimed %s", n.Axis, n.Admitted, n.Claimed)
 	}
 	for _, f := range s.record.Failures {
-		line("failed", "%s: %s", f.Phase, oneLine(f.Message))
+		line("failed", "%s: %s", f.Phase, argument.OneLine(f.Message))
 	}
 }
 
@@ -135,7 +136,7 @@ func (s summary) outputs(line func(string, string, ...any)) {
 		}
 	}
 	if kept > 0 {
-		line("outputs", "%d files, %s, in %s", kept, bytesText(size), s.out)
+		line("outputs", "%d files, %s, in %s", kept, argument.Bytes(size), s.out)
 	}
 	switch {
 	case len(refused) == 0:

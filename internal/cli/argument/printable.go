@@ -1,4 +1,4 @@
-package cli
+package argument
 
 import (
 	"strconv"
@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// printable gives s with every rune that a terminal would act on, and every
+// Printable gives s with every rune that a terminal would act on, and every
 // byte that is no text, written out. Names come from workloads.
-func printable(s string) string {
+func Printable(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !shows(r) }) < 0 {
 		return s
 	}

@@ -1,4 +1,4 @@
-package cli
+package argument
 
 import (
 	"math/big"
@@ -17,10 +17,10 @@ var units = map[string]int64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// parseSize reads a number of bytes above 0 ("2GiB", "1.5GB", "4096").
-func parseSize(flag, s string) (int64, error) {
+// Size reads a number of bytes above 0 ("2GiB", "1.5GB", "4096").
+func Size(flag, s string) (int64, error) {
 	wrong := func() error {
-		return bad(flag, "a size above 0 such as 512MiB, 1.5GiB or 2GB", s)
+		return Unexpected(flag, "a size above 0 such as 512MiB, 1.5GiB or 2GB", s)
 	}
 	end := strings.LastIndexAny(s, "0123456789.") + 1
 	scale, ok := units[s[end:]]
@@ -34,21 +34,21 @@ func parseSize(flag, s string) (int64, error) {
 	return n, nil
 }
 
-// parseCPUs reads a number of cores above 0 and returns thousandths ("2",
+// CPUs reads a number of cores above 0 and returns thousandths ("2",
 // "0.5").
-func parseCPUs(flag, s string) (int64, error) {
+func CPUs(flag, s string) (int64, error) {
 	n, ok := parseDecimal(s, 1000)
 	if !ok {
-		return 0, bad(flag, "a number of cores above 0 with at most three decimals, such as 2 or 0.5", s)
+		return 0, Unexpected(flag, "a number of cores above 0 with at most three decimals, such as 2 or 0.5", s)
 	}
 	return n, nil
 }
 
-// parseCount reads a whole number above 0.
-func parseCount(flag, s string) (int64, error) {
+// Count reads a whole number above 0.
+func Count(flag, s string) (int64, error) {
 	n, ok := parseDecimal(s, 1)
 	if !ok || strings.ContainsRune(s, '.') {
-		return 0, bad(flag, "a whole number above 0", s)
+		return 0, Unexpected(flag, "a whole number above 0", s)
 	}
 	return n, nil
 }
@@ -78,18 +78,18 @@ func parseDecimal(s string, scale int64) (int64, bool) {
 	return n.Num().Int64(), true
 }
 
-// parseDuration reads a time above 0 with its unit, at most 30 days.
-func parseDuration(flag, s string) (time.Duration, error) {
+// Duration reads a time above 0 with its unit, at most 30 days.
+func Duration(flag, s string) (time.Duration, error) {
 	const most = 30 * 24 * time.Hour
 	d, err := time.ParseDuration(s)
 	if err != nil || strings.ContainsAny(s, "+-") || d < time.Millisecond || d > most {
-		return 0, bad(flag, "a time from 1ms to 720h with its unit, such as 90s, 10m or 2h", s)
+		return 0, Unexpected(flag, "a time from 1ms to 720h with its unit, such as 90s, 10m or 2h", s)
 	}
 	return d, nil
 }
 
-// bytesText is a size for people.
-func bytesText(n int64) string {
+// Bytes is a size for people.
+func Bytes(n int64) string {
 	for _, u := range []struct {
 		size int64
 		name string

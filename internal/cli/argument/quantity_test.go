@@ -1,4 +1,4 @@
-package cli
+package argument
 
 import (
 	"math"
@@ -10,12 +10,12 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-func TestParseSize(t *testing.T) {
+func TestSize(t *testing.T) {
 	for s, want := range map[string]int64{
 		"1": 1, "4096": 4096, "1B": 1, "2GiB": 2 << 30, "2GB": 2e9, "1.5GiB": 3 << 29, "0.5KiB": 512, "010": 10, "1kB": 1000,
 		"9007199254740991": 1<<53 - 1, "4TiB": 4 << 40,
 	} {
-		if got, err := parseSize("--memory", s); err != nil || got != want {
+		if got, err := Size("--memory", s); err != nil || got != want {
 			t.Errorf("%q: %d, %v", s, got, err)
 		}
 	}
@@ -24,7 +24,7 @@ func TestParseSize(t *testing.T) {
 		"1.5", "1.5B", ".5GiB", "1.GiB", "1..5GiB", "1.0.0", "9007199254740992", "9223372036854775808", "18446744073709551616", "99999999TiB",
 		"1/2GiB", "½GiB", "٣GiB", "1,5GiB", "GiB", strings.Repeat("9", 10000), "2GiBB", "0b1", "1\x00",
 	} {
-		got, err := parseSize("--memory", s)
+		got, err := Size("--memory", s)
 		if err == nil {
 			t.Errorf("%q was taken as %d", s, got)
 		} else if msg := err.Error(); !strings.HasPrefix(msg, "--memory: expected ") || !strings.Contains(msg, "got ") || len(msg) > 1200 {
@@ -33,35 +33,35 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-func TestParseCPUs(t *testing.T) {
+func TestCPUs(t *testing.T) {
 	for s, want := range map[string]int64{"2": 2000, "0.5": 500, "0.001": 1, "1.250": 1250, "64": 64000} {
-		if got, err := parseCPUs("--cpus", s); err != nil || got != want {
+		if got, err := CPUs("--cpus", s); err != nil || got != want {
 			t.Errorf("%q: %d, %v", s, got, err)
 		}
 	}
 	for _, s := range []string{"", "0", "0.0", "-1", "0.0001", "1.2345", "NaN", "1e1", "two", "1.", "9007199254740991", strings.Repeat("1", 30)} {
-		if got, err := parseCPUs("--cpus", s); err == nil {
+		if got, err := CPUs("--cpus", s); err == nil {
 			t.Errorf("%q was taken as %d", s, got)
 		}
 	}
 }
 
-func TestParseCount(t *testing.T) {
-	if got, err := parseCount("--pids", "512"); err != nil || got != 512 {
+func TestCount(t *testing.T) {
+	if got, err := Count("--pids", "512"); err != nil || got != 512 {
 		t.Errorf("%d, %v", got, err)
 	}
 	for _, s := range []string{"", "0", "-1", "1.0", "512.0", "1e3", "many", "9223372036854775807", "0x1"} {
-		if got, err := parseCount("--pids", s); err == nil {
+		if got, err := Count("--pids", s); err == nil {
 			t.Errorf("%q was taken as %d", s, got)
 		}
 	}
 }
 
-func TestParseDuration(t *testing.T) {
+func TestDuration(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"10m": 10 * time.Minute, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "1.5s": 1500 * time.Millisecond, "1ms": time.Millisecond, "720h": 720 * time.Hour,
 	} {
-		if got, err := parseDuration("--timeout", s); err != nil || got != want {
+		if got, err := Duration("--timeout", s); err != nil || got != want {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
 	}
@@ -69,18 +69,18 @@ func TestParseDuration(t *testing.T) {
 		"", "0", "0s", "-1s", "+1s", "10", "1d", "NaN", "Inf", "9e99s", "1e3s", "721h", "2562048h", "9223372036854775808ns", "999us", "1h-1m",
 		"+14:00", "10 m", "2147483648h", "m", strings.Repeat("9", 400) + "h",
 	} {
-		if got, err := parseDuration("--timeout", s); err == nil {
+		if got, err := Duration("--timeout", s); err == nil {
 			t.Errorf("%q was taken as %v", s, got)
 		}
 	}
 }
 
-func FuzzParseSize(f *testing.F) {
+func FuzzSize(f *testing.F) {
 	for _, s := range []string{"2GiB", "1.5GB", "0", "-1", "9e99", "NaN", "9007199254740991", "18446744073709551616"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n, err := parseSize("--memory", s)
+		n, err := Size("--memory", s)
 		if err != nil {
 			return
 		}
@@ -96,23 +96,23 @@ func FuzzParseSize(f *testing.F) {
 	})
 }
 
-func FuzzParseDuration(f *testing.F) {
+func FuzzDuration(f *testing.F) {
 	for _, s := range []string{"10m", "1h2m3s", "-1s", "9e99s", "2562047h47m16.854775807s", "1.0000000001s"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if d, err := parseDuration("--timeout", s); err == nil && (d < time.Millisecond || d > 30*24*time.Hour) {
+		if d, err := Duration("--timeout", s); err == nil && (d < time.Millisecond || d > 30*24*time.Hour) {
 			t.Fatalf("%q is %v", s, d)
 		}
 	})
 }
 
-func FuzzParseCPUs(f *testing.F) {
+func FuzzCPUs(f *testing.F) {
 	for _, s := range []string{"2", "0.5", "0.0001", "1e9"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := parseCPUs("--cpus", s); err == nil && (n < 1 || float64(n) > math.MaxInt64) {
+		if n, err := CPUs("--cpus", s); err == nil && (n < 1 || float64(n) > math.MaxInt64) {
 			t.Fatalf("%q is %d", s, n)
 		}
 	})
