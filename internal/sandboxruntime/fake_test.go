@@ -3,7 +3,6 @@ package sandboxruntime_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -409,166 +408,6 @@ func (f *fake) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.S
 	return swept, nil
 }
 
-// fakeProcess echoes its input to its output and exits 0 at end of input, or
-// as it is told.
-type fakeProcess struct {
-	in        *io.PipeReader
-	input     io.WriteCloser
-	output    io.Reader
-	errors    io.Reader
-	evidence  sandbox.Evidence
-	exit      chan struct{}
-	once      sync.Once
-	how       sandbox.Exit
-	deaf      bool                        // ignores SIGTERM
-	onDestroy func(context.Context) error // runs first
-	wait      func() (sandbox.Exit, error)
-
-	mu       sync.Mutex
-	signals  []sandbox.ControlSignal
-	destroys int
-}
-
-func (f *fake) OpenProcess(ctx context.Context, id sandbox.InstanceID, processID string, r sandbox.ProcessRequest) (sandbox.Process, error) {
-	if err := f.enter(ctx, sandbox.OpOpenProcess); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	i := f.instances[id]
-	if i == nil {
-		return nil, sandbox.NoInstance(sandbox.OpOpenProcess, id)
-	}
-	in, input := io.Pipe()
-	output, out := io.Pipe()
-	p := &fakeProcess{
-		in: in, input: input, output: output, errors: strings.NewReader("diagnostic"), exit: make(chan struct{}),
-		evidence: sandbox.EvidenceOf(sandbox.InstanceOf(i.request, id, i.state, digestOf(i.request.Profile)), processID, f.envelope.Enforcement, f.now(), f.now()),
-	}
-	go func() {
-		_, err := io.Copy(out, in)
-		out.Close()
-		if err == nil {
-			p.end(sandbox.Exited(0))
-		}
-	}()
-	f.processes = append(f.processes, p)
-	if f.lieProcess != nil {
-		return f.lieProcess(p), nil
-	}
-	return p, nil
-}
-
-func (p *fakeProcess) end(e sandbox.Exit) {
-	p.once.Do(func() { p.how = e; close(p.exit); p.in.CloseWithError(io.ErrClosedPipe) })
-}
-
-func (p *fakeProcess) Input() io.WriteCloser      { return p.input }
-func (p *fakeProcess) Output() io.Reader          { return p.output }
-func (p *fakeProcess) Error() io.Reader           { return p.errors }
-func (p *fakeProcess) Evidence() sandbox.Evidence { return p.evidence }
-
-func (p *fakeProcess) Wait(ctx context.Context) (sandbox.Exit, error) {
-	if p.wait != nil {
-		return p.wait()
-	}
-	select {
-	case <-p.exit:
-		return p.how, nil
-	case <-ctx.Done():
-		return sandbox.Exit{}, ctx.Err()
-	}
-}
-
-func (p *fakeProcess) Signal(_ context.Context, s sandbox.ControlSignal) error {
-	p.mu.Lock()
-	p.signals = append(p.signals, s)
-	p.mu.Unlock()
-	if !p.deaf {
-		p.end(sandbox.Signaled(string(s)))
-	}
-	return nil
-}
-
-func (p *fakeProcess) Destroy(ctx context.Context) error {
-	p.mu.Lock()
-	p.destroys++
-	p.mu.Unlock()
-	if p.onDestroy != nil {
-		if err := p.onDestroy(ctx); err != nil {
-			return err
-		}
-	}
-	p.end(sandbox.Signaled("SIGKILL"))
-	return nil
-}
-
-// fakeWrite is an active write.
-type fakeWrite struct {
-	fake     *fake
-	id       sandbox.InstanceID
-	marks    int
-	after    func(context.Context) error // runs between marker and publication
-	state    sandbox.JournalState
-	staged   map[string][]byte
-	aborts   int
-	targeted []string
-}
-
-func (f *fake) BeginActiveWrite(ctx context.Context, id sandbox.InstanceID, targets []string) (sandbox.ActiveWrite, error) {
-	if err := f.enter(ctx, sandbox.OpBeginActiveWrite); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	w := &fakeWrite{fake: f, id: id, marks: 1, state: sandbox.JournalOpen, staged: map[string][]byte{}, targeted: targets}
-	f.writes = append(f.writes, w)
-	if f.lieWrite != nil {
-		return f.lieWrite(w), nil
-	}
-	return w, nil
-}
-
-func (w *fakeWrite) Stage(_ context.Context, f sandbox.FileWrite) error {
-	w.staged[f.Path] = f.Content
-	return nil
-}
-
-func (w *fakeWrite) Dispatch(ctx context.Context, marker func()) error {
-	for range w.marks {
-		marker()
-	}
-	w.state = sandbox.JournalDispatched
-	if w.after != nil {
-		if err := w.after(ctx); err != nil {
-			return err
-		}
-	}
-	w.fake.mu.Lock()
-	defer w.fake.mu.Unlock()
-	maps.Copy(w.fake.instances[w.id].files, w.staged)
-	w.state = sandbox.JournalCommitted
-	return nil
-}
-
-func (w *fakeWrite) Abort(context.Context) error {
-	w.aborts++
-	w.state = sandbox.JournalRolledBack
-	return nil
-}
-
-func (w *fakeWrite) Inspect(context.Context) (sandbox.JournalState, error) { return w.state, nil }
-
-// bench is one runtime over one fake provider on a clock that stands still.
-type bench struct {
-	*testing.T
-	ctx     context.Context
-	clock   *clocktest.Clock
-	fake    *fake
-	runtime *sandboxruntime.Runtime
-	reports chan error
-}
-
 // newBench selects f's runtime after prepare has changed the provider.
 func newBench(t *testing.T, prepare ...func(*fake)) *bench {
 	t.Helper()
@@ -585,10 +424,6 @@ func newBench(t *testing.T, prepare ...func(*fake)) *bench {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func (b *bench) selector(adapters ...sandboxruntime.Adapter) sandboxruntime.Selector {
-	return sandboxruntime.Selector{Adapters: adapters, Clock: b.clock, Report: func(err error) { b.reports <- err }}
 }
 
 func profile(mode sandbox.RetentionMode) sandbox.Profile {
@@ -614,47 +449,3 @@ func request(f *fake, mode sandbox.RetentionMode) sandbox.ProvisionRequest {
 		ExpiresAt: sandbox.At(epoch.Add(time.Hour)),
 	}
 }
-
-func (b *bench) provision(mode sandbox.RetentionMode) sandbox.InstanceID {
-	b.Helper()
-	i, err := b.runtime.Provision(b.ctx, request(b.fake, mode))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return i.InstanceID
-}
-
-func (b *bench) activate(mode sandbox.RetentionMode) sandbox.InstanceID {
-	b.Helper()
-	id := b.provision(mode)
-	if _, err := b.runtime.Activate(b.ctx, id); err != nil {
-		b.Fatal(err)
-	}
-	return id
-}
-
-func (b *bench) called(op sandbox.Operation) int {
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	return b.fake.calls[op]
-}
-
-func (b *bench) rolledBack() int {
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	return b.fake.rollbacks
-}
-
-func (b *bench) alive() (instances, snapshots int) {
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	return len(b.fake.instances), len(b.fake.snapshots)
-}
-
-var (
-	durable = sandbox.RetentionDurable
-	zdr     = sandbox.RetentionEphemeralZDR
-	later   = sandbox.At(epoch.Add(24 * time.Hour))
-	command = sandbox.Command{Executable: "echo", Arguments: []string{"hello"}, WorkingDirectory: "/", TimeoutSeconds: 10, OutputLimitBytes: 1 << 20}
-	program = sandbox.ProcessRequest{Executable: "cat", WorkingDirectory: "/"}
-)

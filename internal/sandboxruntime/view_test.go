@@ -21,6 +21,9 @@ func TestProvider_ViewAgreesWithTheBareProvider(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	if instances, snapshots := through.alive(); instances != 0 || snapshots != 0 || len(bare.snapshots) != 0 {
+		t.Errorf("%d instances and %d snapshots are left", instances, snapshots)
+	}
 	if len(want) < 20 {
 		t.Error("the script is short:", want)
 	}
