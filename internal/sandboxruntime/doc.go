@@ -16,6 +16,9 @@
 // Ownership: a nil error means that the caller owns the value and has to
 // release or destroy it; any error means that the allocation was unwound, or
 // that the error says why that is not known.
+// Blocks: a call ends with the provider's answer. When ctx is done the provider
+// has 30 s more to come back before it is left behind; whatever it brings
+// after that is rolled back, destroyed or aborted without a caller.
 // Concurrency: all methods may be called at once. Commands, reads and writes
 // of one instance run beside each other. Changes of its lifecycle are
 // compare-and-set: activate and release are refused as busy while another call

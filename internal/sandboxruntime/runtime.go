@@ -9,6 +9,10 @@ import (
 
 // Runtime drives one selected provider. See the package comment for what its
 // methods have in common.
+//
+// An instance belongs to the Runtime that provisioned, resumed or adopted it:
+// only that one knows what was asked for, so only that one can disbelieve the
+// answers. A Runner keeps one Runtime for each provider, or adopts.
 // Source: contract, the whole document.
 type Runtime struct {
 	provider sandbox.Provider
