@@ -183,6 +183,44 @@ func TestOpenProcess_InterruptedBeforeOwnership(t *testing.T) {
 	<-destroyed
 }
 
+// TestOpenProcess_NothingComesLate: a provider that answers late, and with
+// nothing or a failure, leaves nothing to destroy and frees the instance.
+func TestOpenProcess_NothingComesLate(t *testing.T) {
+	broken := sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonStartFailed, nil)
+	for name, answer := range map[string]error{"nil": nil, "failure": broken} {
+		for _, op := range []sandbox.Operation{sandbox.OpOpenProcess, sandbox.OpBeginActiveWrite} {
+			b := newBench(t)
+			id := b.activate(durable)
+			ctx, cancel := context.WithCancel(b.ctx)
+			let := make(chan struct{})
+			b.fake.on[op] = func(context.Context) error { <-let; return answer }
+			b.fake.lieProcess = func(*fakeProcess) sandbox.Process { return nil }
+			b.fake.lieWrite = func(*fakeWrite) sandbox.ActiveWrite { return nil }
+			failed := make(chan error, 1)
+			go func() {
+				if op == sandbox.OpOpenProcess {
+					_, err := b.runtime.OpenProcess(ctx, id, program)
+					failed <- err
+				} else {
+					_, err := b.runtime.BeginActiveWrite(ctx, id, []string{repo + "/a"})
+					failed <- err
+				}
+			}()
+			cancel()
+			b.await(1)
+			b.clock.Advance(30 * time.Second)
+			if err := <-failed; !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonIndeterminate}) {
+				t.Error(name, op, err)
+			}
+			close(let)
+			b.eventually(func() bool {
+				_, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: later})
+				return err == nil
+			})
+		}
+	}
+}
+
 // TestOpenProcess_EvidenceThatPanics costs the process, not the Runner.
 func TestOpenProcess_EvidenceThatPanics(t *testing.T) {
 	b := newBench(t)
