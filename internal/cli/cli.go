@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/provider/all"
 )
 
 // app is one invocation.
@@ -87,7 +88,7 @@ func (a *app) stateDir() (string, error) {
 	switch {
 	case dir != "":
 	case os.Geteuid() == 0:
-		return "/var/lib/checkfu", nil
+		return all.DefaultDir, nil
 	case filepath.IsAbs(os.Getenv("XDG_STATE_HOME")):
 		return filepath.Join(os.Getenv("XDG_STATE_HOME"), "checkfu"), nil
 	default:

@@ -25,7 +25,10 @@ func interruptions() *signals {
 		c: make(chan sandbox.ControlSignal), in: make(chan os.Signal, 4),
 		pipe: make(chan os.Signal, 1), quit: make(chan struct{}),
 	}
-	signal.Notify(s.in, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(s.in, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		signal.Notify(s.in, syscall.SIGHUP)
+	}
 	signal.Notify(s.pipe, syscall.SIGPIPE)
 	go func() {
 		for {

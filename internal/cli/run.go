@@ -92,6 +92,7 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	if err != nil {
 		return argument.Wrong("--provider: %v", err)
 	}
+	f.provider = name
 	signals := interruptions()
 	defer signals.end()
 	spec.Stop = signals.c

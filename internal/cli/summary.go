@@ -83,7 +83,7 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 		if m.PatchSize > 0 {
 			counts = fmt.Sprintf(" (+%d −%d lines)", m.Lines.Added, m.Lines.Deleted)
 		}
-		line("changed", "%d files%s: %s", len(m.Changes), counts, names(m.Changes))
+		line("changed", "%s%s: %s", files(int64(len(m.Changes))), counts, names(m.Changes))
 	}
 	if len(m.Uncarried) > 0 {
 		line("not taken", "%d: %s", len(m.Uncarried), names(m.Uncarried))
@@ -99,6 +99,13 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 	case s.patch != "":
 		line("patch", "%s (apply it with: git apply %s)", s.patch, shellWord(s.patch))
 	}
+}
+
+func files(n int64) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
 }
 
 // shellWord quotes a path so that it can be pasted.
@@ -136,7 +143,7 @@ func (s summary) outputs(line func(string, string, ...any)) {
 		}
 	}
 	if kept > 0 {
-		line("outputs", "%d files, %s, in %s", kept, argument.Bytes(size), s.out)
+		line("outputs", "%s, %s, in %s", files(kept), argument.Bytes(size), s.out)
 	}
 	switch {
 	case len(refused) == 0:

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -121,32 +122,53 @@ func Open(name string, o Options) (*Opened, error) {
 		opened.Image = "checkfu.local/memory@sha256:" + strings.Repeat("0", 64)
 		return opened, nil
 	}
-	driver, closeDriver, err := openDriver(name, o.Dir)
-	if err != nil {
-		return nil, err
-	}
 	guest, err := initbin.Bytes()
 	if err != nil {
 		return nil, err
 	}
-	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest})
+	common, err := join(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	opened.Provider, opened.Host, opened.Close = p, p, closeDriver
+	driver, closeDriver, err := openDriver(name, o.Dir)
+	if err != nil {
+		return nil, errors.Join(err, common.leave(func() error { return nil }))
+	}
+	opened.Close = func() error {
+		return common.leave(func() error {
+			defer removeCgroup(cgroupParent(o.Dir))
+			return closeDriver()
+		})
+	}
+	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest})
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	opened.Provider, opened.Host = p, p
 	return opened, nil
 }
 
 func nativeDir(dir, driver string) string { return filepath.Join(dir, "native-"+driver) }
 
-// cgroupParent is the cgroup that holds the cgroups of all machines.
-const cgroupParent = "checkfu"
+// DefaultDir is the state directory of a host's root.
+const DefaultDir = "/var/lib/checkfu"
+
+// cgroupParent names the cgroup above those of the machines of one state
+// directory. Its emptiness is judged under that directory's lock, so no two
+// share one.
+func cgroupParent(dir string) string {
+	if dir == DefaultDir {
+		return "checkfu"
+	}
+	return "checkfu-" + short(dir)
+}
 
 func openDriver(name, dir string) (machine.Driver, func() error, error) {
 	if name == NativeRunc {
-		return runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: "/" + cgroupParent}), func() error { return nil }, nil
+		d := runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: "/" + cgroupParent(dir)})
+		return d, func() error { return nil }, nil
 	}
-	d, err := gvisor.New(gvisor.Options{Root: sentryRoot(dir), CgroupParent: cgroupParent})
+	d, err := gvisor.New(gvisor.Options{Root: sentryRoot(dir), CgroupParent: cgroupParent(dir)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,8 +182,12 @@ func sentryRoot(dir string) string {
 	if root := filepath.Join(dir, "runsc"); len(root) <= longest {
 		return root
 	}
+	return "/run/checkfu-" + short(dir)
+}
+
+func short(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
-	return "/run/checkfu-" + hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:6])
 }
 
 // wall is the machine's own clock for the memory provider, whose sleeps then
