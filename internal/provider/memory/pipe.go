@@ -10,6 +10,8 @@ import (
 const pipeBytes = 64 << 10
 
 // errBrokenPipe is what a writer gets when nobody reads any more.
+//
+//lint:ignore ST1005 the system's own words, shown as a shell shows them
 var errBrokenPipe = errors.New("Broken pipe")
 
 // pipe is a bounded byte pipe in which nothing is lost: a writer waits while

@@ -350,6 +350,7 @@ func (sh *shell) fields(words []word) ([]string, error) {
 	return out, sh.call.stage.charge(time.Duration(total) * byteCost)
 }
 
+//lint:ignore ST1005 the system's own words, shown as a shell shows them
 var errTooLong = errors.New("Argument list too long")
 
 // tooLong costs as much as the text would have.

@@ -57,7 +57,7 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	out := collect(pipes.host[1], c.OutputLimitBytes, sandbox.StreamStdout, flooded)
 	errs := collect(pipes.host[2], c.OutputLimitBytes, sandbox.StreamStderr, flooded)
 
-	exit, waitErr, over := await(running, proc, flooded)
+	exit, over, waitErr := await(running, proc, flooded)
 	// From here on the caller's patience does not matter: the tree must go.
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), teardownBound)
 	defer stop()
@@ -93,7 +93,7 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 }
 
 // await blocks until the program ended, its time is up, or a stream flooded.
-func await(ctx context.Context, proc machine.Process, flooded <-chan sandbox.Stream) (machine.Exit, error, sandbox.Stream) {
+func await(ctx context.Context, proc machine.Process, flooded <-chan sandbox.Stream) (machine.Exit, sandbox.Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var over sandbox.Stream
@@ -109,7 +109,7 @@ func await(ctx context.Context, proc machine.Process, flooded <-chan sandbox.Str
 	exit, err := proc.Wait(ctx)
 	cancel()
 	<-watched
-	return exit, err, over
+	return exit, over, err
 }
 
 func exitOf(e machine.Exit) sandbox.Exit {

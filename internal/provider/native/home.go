@@ -192,35 +192,29 @@ func writeAccounts(skeleton, image string) error {
 		return err
 	}
 	id := strconv.Itoa(machine.WorkloadID)
-	accounts := map[string]string{
-		"passwd": "checkfu:x:" + id + ":" + id + "::" + sandbox.HomePath + ":/bin/sh\n",
-		"group":  "checkfu:x:" + id + ":\n",
+	accounts := []struct{ name, root, line string }{
+		{"passwd", "root:x:0:0:root:/:/bin/sh\n", "checkfu:x:" + id + ":" + id + "::" + sandbox.HomePath + ":/bin/sh\n"},
+		{"group", "root:x:0:\n", "checkfu:x:" + id + ":\n"},
 	}
 	root, err := contain.Open(image, contain.Options{})
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for name, line := range accounts {
-		have, err := root.ReadFile(context.Background(), "etc/"+name, 1<<20)
-		if err != nil { // the image has none, or something that is no file: it keeps what it has
-			if !errors.Is(err, contain.ErrNotFound) {
-				continue
-			}
-			have = []byte(strings.Replace(line, "checkfu:x:"+id, "root:x:0", 1))
-			if name == "passwd" {
-				have = []byte("root:x:0:0:root:/:/bin/sh\n")
-			} else {
-				have = []byte("root:x:0:\n")
-			}
-		}
-		if bytes.Contains(have, []byte(":"+id+":")) {
+	for _, a := range accounts {
+		have, err := root.ReadFile(context.Background(), "etc/"+a.name, 1<<20)
+		switch {
+		case errors.Is(err, contain.ErrNotFound):
+			have = []byte(a.root)
+		case err != nil: // something that is no file: the image keeps what it has
+			continue
+		case bytes.Contains(have, []byte(":"+id+":")):
 			continue
 		}
 		if len(have) > 0 && have[len(have)-1] != '\n' {
 			have = append(have, '\n')
 		}
-		if err := writeOwned(filepath.Join(skeleton, "etc", name), append(have, line...), 0o644); err != nil {
+		if err := writeOwned(filepath.Join(skeleton, "etc", a.name), append(have, a.line...), 0o644); err != nil {
 			return err
 		}
 	}
