@@ -81,7 +81,7 @@ func TestErrors_TheClosedSetPasses(t *testing.T) {
 // TestErrors_APanicIsADefectNotACrash, also one that ends its goroutine.
 func TestErrors_APanicIsADefectNotACrash(t *testing.T) {
 	for name, die := range map[string]func(context.Context) error{
-		"panic":  func(context.Context) error { panic("provider bug") },
+		"panic": func(context.Context) error { panic("provider bug") },
 		//lint:ignore SA5000 the panic is what is wanted
 		"nil":    func(context.Context) error { var m map[string]int; m["x"] = 1; return nil },
 		"goexit": func(context.Context) error { runtime.Goexit(); return nil },

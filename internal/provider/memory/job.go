@@ -14,13 +14,13 @@ import (
 
 // Why a program stops before it is done.
 var (
-	errKilled   = errors.New("killed")            // the job was killed
-	errDeadline = errors.New("deadline")          // the command's time is over
+	errKilled   = errors.New("killed")   // the job was killed
+	errDeadline = errors.New("deadline") // the command's time is over
 	//lint:ignore ST1005 the system's own words, shown as a shell shows them
-	errExec     = errors.New("Exec format error") // not a program
+	errExec = errors.New("Exec format error") // not a program
 	//lint:ignore ST1005 likewise
-	errFork     = errors.New("Cannot fork")       // too deep
-	errSignal   = errors.New("ended by a signal") // SIGPIPE, or kill $$
+	errFork   = errors.New("Cannot fork")       // too deep
+	errSignal = errors.New("ended by a signal") // SIGPIPE, or kill $$
 )
 
 // What work costs in simulated time. A command has no other time than this and
