@@ -41,7 +41,7 @@ func (a *app) eachHost(cmd *cobra.Command, do func(ctx context.Context, o *all.O
 	return errors.Join(failures...)
 }
 
-// machine is one line of "checkfu ps".
+// machineLine is one line of "checkfu ps".
 type machineLine struct {
 	InstanceID string `json:"instance_id"`
 	Provider   string `json:"provider"`
@@ -100,6 +100,7 @@ func (a *app) psCommand() *cobra.Command {
 type sweepDocument struct {
 	Schema      string   `json:"schema"`
 	InstanceIDs []string `json:"instance_ids"`
+	RunIDs      []string `json:"run_ids"` // whose staging was removed
 }
 
 func (a *app) sweepCommand() *cobra.Command {
@@ -123,13 +124,20 @@ func (a *app) sweepCommand() *cobra.Command {
 				}
 				return err
 			})
+			if dir, stateErr := a.stateDir(); stateErr == nil {
+				runs, sweepErr := sweepScratch(dir)
+				doc.RunIDs, err = runs, errors.Join(err, sweepErr)
+			}
 			if asJSON {
 				return errors.Join(a.printJSON(doc), err)
 			}
 			for _, id := range doc.InstanceIDs {
-				fmt.Fprintf(a.stdout, "removed %s\n", argument.Printable(id))
+				fmt.Fprintf(a.stdout, "removed machine %s\n", argument.Printable(id))
 			}
-			if len(doc.InstanceIDs) == 0 && err == nil {
+			for _, id := range doc.RunIDs {
+				fmt.Fprintf(a.stdout, "removed staging of %s\n", argument.Printable(id))
+			}
+			if len(doc.InstanceIDs)+len(doc.RunIDs) == 0 && err == nil {
 				fmt.Fprintln(a.stdout, "nothing to remove")
 			}
 			return err

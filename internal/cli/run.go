@@ -108,6 +108,13 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	}
 	defer closeProvider()
 	spec.Image = opened.Image
+	if opened.Host != nil {
+		remove, err := a.stage(&spec)
+		if err != nil {
+			return err
+		}
+		defer remove()
+	}
 
 	a.streams(&spec, f, bar)
 	patch := a.patchSink(&spec, f)
@@ -122,6 +129,24 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	record, err := r.Run(ctx, spec)
 	bar.end()
 	return a.finish(f, record, patch, err)
+}
+
+// stage gives the Run a directory that a sweep finds after a crash.
+func (a *app) stage(spec *runner.Spec) (remove func(), err error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	s, err := makeScratch(dir, spec.RunID)
+	if err != nil {
+		return nil, err
+	}
+	spec.TempDir = s.dir
+	return func() {
+		if err := s.remove(); err != nil {
+			a.complain(err)
+		}
+	}, nil
 }
 
 // spec is what the flags ask for, without what needs a provider. It touches
