@@ -17,6 +17,9 @@ import (
 func TestErrors_AnythingElseIsADefect(t *testing.T) {
 	foreign := &sandboxruntime.Error{Kind: sandboxruntime.ProtocolInvalid, Operation: sandbox.OpExecute}
 	var none *sandbox.Error
+	if got := (&sandboxruntime.Defect{Operation: sandbox.OpExecute, Cause: errors.New("boom")}).Error(); got != "execute: provider defect: boom" {
+		t.Error(got)
+	}
 	for name, cause := range map[string]error{
 		"a plain error":              errors.New("boom"),
 		"a runtime kind":             foreign,

@@ -173,6 +173,12 @@ func TestReadFiles_SequentialFailsOnARealFailure(t *testing.T) {
 	if _, err := b.runtime.ReadFiles(b.ctx, id, []sandbox.FileMember{{Path: repo + "/a", MaximumBytes: 1}}); !errors.Is(err, closed) {
 		t.Error(err)
 	}
+	b.fake.on[sandbox.OpReadFile] = func(context.Context) error {
+		return sandbox.FailedAt(sandbox.OpReadFile, repo+"/a", sandbox.ReasonProviderError, nil)
+	}
+	if got, err := b.runtime.ReadFiles(b.ctx, id, []sandbox.FileMember{{Path: repo + "/a", MaximumBytes: 1}}); !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonProviderError}) {
+		t.Error(got, err)
+	}
 }
 
 // TestReadFiles_WrongResultsFailTheWholeBatch.

@@ -286,6 +286,11 @@ func TestProvider_View(t *testing.T) {
 	if o := two.runtime.Provider().Optional(); o != (sandbox.Optional{}) {
 		t.Error("absence did not survive:", o)
 	}
+	unclaimed := newBench(t, func(f *fake) { f.envelope.ListDir = false })
+	claimed := newBench(t, func(f *fake) { f.optional.ListDir = nil })
+	if unclaimed.runtime.Provider().Optional().ListDir != nil || claimed.runtime.Provider().Optional().ListDir != nil {
+		t.Error("listDir is offered by half")
+	}
 	if c, err := v.Capabilities(b.ctx); err != nil || c.Target() != b.fake.envelope.Target() {
 		t.Error(c, err)
 	}

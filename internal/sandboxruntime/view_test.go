@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/internal/sandboxruntime/clocktest"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/google/go-cmp/cmp"
@@ -138,6 +139,23 @@ func TestProvider_ViewChecksProcessIDs(t *testing.T) {
 		"pr_" + hex[1:]: false, "pr_0123456789ABCDEF0123456789abcdef": false, "pr_g123456789abcdef0123456789abcdef": false, "xx_" + hex: false} {
 		if _, err := b.runtime.Provider().Optional().OpenProcess.OpenProcess(b.ctx, id, bad, program); (err == nil) != ok {
 			t.Error(bad, err)
+		}
+	}
+}
+
+// TestErrors_MatchByTheFieldsThatAreSet.
+func TestErrors_MatchByTheFieldsThatAreSet(t *testing.T) {
+	type failure = sandboxruntime.Error
+	e := &failure{Kind: sandboxruntime.ProtocolInvalid, Operation: "o", Check: 3, Field: "f", Expected: "e", Got: "g"}
+	for _, target := range []*failure{{}, e, {Kind: e.Kind}, {Operation: "o"}, {Check: 3}, {Field: "f"}, {Expected: "e"}, {Got: "g"}} {
+		if !e.Is(target) {
+			t.Errorf("does not match %+v", target)
+		}
+	}
+	for _, target := range []error{&failure{Kind: sandboxruntime.AdapterAmbiguous}, &failure{Operation: "x"}, &failure{Check: 4}, &failure{Field: "x"},
+		&failure{Expected: "x"}, &failure{Got: "x"}, errors.New(""), &sandbox.Error{}} {
+		if e.Is(target) {
+			t.Errorf("matches %+v", target)
 		}
 	}
 }
