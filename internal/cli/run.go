@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -284,8 +285,10 @@ func (a *app) patchSink(spec *runner.Spec, f runFlags) *sink {
 // finish writes what the Run leaves behind and says how it went.
 func (a *app) finish(f runFlags, record *runner.Record, patch *sink, runErr error) error {
 	a.code = exitCode(record, runErr)
+	told := ""
 	if runErr != nil {
-		a.complain(explain(runErr, record))
+		told = explain(runErr, record).Error()
+		a.complain(errors.New(told))
 		if a.code == ExitUsage {
 			return nil
 		}
@@ -312,7 +315,7 @@ func (a *app) finish(f runFlags, record *runner.Record, patch *sink, runErr erro
 		}
 	}
 	if !f.quiet {
-		summary{record: record, provider: f.provider, code: a.code, patch: patchPath, out: f.out}.print(a.stderr)
+		summary{record: record, provider: f.provider, code: a.code, patch: patchPath, out: f.out, told: told}.print(a.stderr)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ type summary struct {
 	code     int
 	patch    string // where the patch is, "" for nowhere
 	out      string
+	told     string // the error that was printed already
 }
 
 // shown is how many names a summary lists of each kind.
@@ -42,6 +43,9 @@ func (s summary) print(w io.Writer) {
 		line("narrowed", "%s: %s, claimed %s", n.Axis, n.Admitted, n.Claimed)
 	}
 	for _, f := range s.record.Failures {
+		if strings.Contains(s.told, f.Message) {
+			continue
+		}
 		line("failed", "%s: %s", f.Phase, argument.OneLine(f.Message))
 	}
 }

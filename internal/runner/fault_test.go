@@ -3,10 +3,13 @@ package runner
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/sandboxruntime/clocktest"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -212,4 +215,97 @@ func TestARunIsBoundByItsContext(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w.nothingLeft()
+}
+
+// endless is a process whose standard output never ends, or that no signal
+// reaches.
+type endless struct {
+	sandbox.Process
+	deaf bool
+	gone chan struct{}
+	once sync.Once
+}
+
+func (e *endless) Output() io.Reader {
+	if e.deaf {
+		return e.Process.Output()
+	}
+	return blocked(e.gone)
+}
+
+func (e *endless) Signal(ctx context.Context, s sandbox.ControlSignal) error {
+	if e.deaf {
+		return nil
+	}
+	return e.Process.Signal(ctx, s)
+}
+
+func (e *endless) Destroy(ctx context.Context) error {
+	e.once.Do(func() { close(e.gone) })
+	return e.Process.Destroy(ctx)
+}
+
+type blocked chan struct{}
+
+func (b blocked) Read([]byte) (int, error) { <-b; return 0, io.EOF }
+
+// opener wraps every process of a provider.
+type opener struct {
+	sandbox.Provider
+	wrap func(sandbox.Process) sandbox.Process
+}
+
+func (o opener) Optional() sandbox.Optional {
+	all := o.Provider.Optional()
+	all.OpenProcess = wrapping{all.OpenProcess, o.wrap}
+	return all
+}
+
+type wrapping struct {
+	sandbox.ProcessOpener
+	wrap func(sandbox.Process) sandbox.Process
+}
+
+func (w wrapping) OpenProcess(ctx context.Context, id sandbox.InstanceID, processID string, r sandbox.ProcessRequest) (sandbox.Process, error) {
+	p, err := w.ProcessOpener.OpenProcess(ctx, id, processID, r)
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(p), nil
+}
+
+func TestOutputWithoutEndIsNotWaitedForBeyondTheTimeout(t *testing.T) {
+	w := newWorld(t, "exit 0")
+	w.spec.Timeout = 300 * time.Millisecond
+	w.use(opener{w.provider, func(p sandbox.Process) sandbox.Process {
+		return &endless{Process: p, gone: make(chan struct{})}
+	}})
+	r, err := w.run()
+	if err == nil || !strings.Contains(err.Error(), "output did not end") || r.Disposition != sandbox.DispositionDestroyed {
+		t.Errorf("%v, %q", err, r.Disposition)
+	}
+}
+
+func TestAProcessThatNoSignalReachesIsDestroyed(t *testing.T) {
+	w := newWorld(t, "echo ready; sleep 1000")
+	clock := clocktest.New(time.Now())
+	w.runner.Clock = clock
+	gone := make(chan struct{})
+	w.use(opener{w.provider, func(p sandbox.Process) sandbox.Process {
+		go func() { // the timeout, then the wait after SIGKILL
+			<-w.out.seen
+			for _, d := range []time.Duration{w.spec.Timeout, killBound} {
+				if err := clock.AwaitTimers(t.Context(), 1); err != nil {
+					t.Error(err)
+				}
+				clock.Advance(d)
+			}
+		}()
+		return &endless{Process: p, deaf: true, gone: gone}
+	}})
+	r, err := w.run()
+	if err == nil || !strings.Contains(err.Error(), "did not end after SIGKILL") || r.Disposition != sandbox.DispositionDestroyed {
+		t.Errorf("%v, %q", err, r.Disposition)
+	}
+	<-gone
 }
