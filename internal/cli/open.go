@@ -111,6 +111,10 @@ func explain(err error, record *runner.Record) error {
 	if record.Cause == runner.CauseInterrupted && record.Disposition != "" {
 		return errors.New("interrupted")
 	}
+	var invalid *sandbox.Invalid
+	if errors.As(err, &invalid) && invalid.Field == runner.DiskField {
+		return argument.Unexpected("--disk", invalid.Expected, invalid.Got)
+	}
 	if unmet == nil || !runner.BadInput(err) {
 		return err
 	}

@@ -130,7 +130,7 @@ func names(list []runner.Named) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(list)-shown))
 			break
 		}
-		parts = append(parts, n.Why+" "+n.Path)
+		parts = append(parts, strings.TrimPrefix(n.Why+" "+n.Path, " "))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -143,7 +143,11 @@ func (s summary) outputs(line func(string, string, ...any)) {
 			kept++
 			size += o.Size
 		} else {
-			refused = append(refused, runner.Named{Path: o.Path, Why: o.Refused})
+			why := o.Refused
+			if s.out == "" {
+				why = ""
+			}
+			refused = append(refused, runner.Named{Path: o.Path, Why: why})
 		}
 	}
 	if kept > 0 {

@@ -182,6 +182,7 @@ func TestBadInputCallsNoMemberThatAllocates(t *testing.T) {
 		"endless timeout":  func(s *Spec) { s.Timeout = 1<<63 - 1 },
 		"negative memory":  func(s *Spec) { s.Resources.MemoryBytes = -1 },
 		"too much memory":  func(s *Spec) { s.Resources.MemoryBytes = sandbox.MaxInteger },
+		"too little disk":  func(s *Spec) { s.Resources.DiskBytes = 1 },
 		"no digest":        func(s *Spec) { s.Image = "base" },
 		"bad environment":  func(s *Spec) { s.Environment = map[string]string{"A B": "x"} },
 		"relative workdir": func(s *Spec) { s.WorkingDirectory = "here" },

@@ -12,6 +12,10 @@ import (
 // Source: design "Where the documents are silent", 9.
 const RepoPath = "/workspace/repo"
 
+// DiskField is the field that a sandbox.Invalid names when the mounts do not
+// fit the disk limit.
+const DiskField = "resource_limits.disk_bytes"
+
 // Margin is how much longer than its command a machine may live, for staging
 // before it and collecting after it.
 const Margin = 15 * time.Minute

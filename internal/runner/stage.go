@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"strconv"
 	"sync"
 
 	"github.com/checkfu/checkfu/internal/mount"
@@ -33,6 +34,18 @@ func (s *session) plan(ctx context.Context) error {
 		}
 		s.plans = append(s.plans, planned{m, p})
 		s.record.Mounts = append(s.record.Mounts, describe(m, p))
+	}
+	return s.fits()
+}
+
+// fits refuses what cannot be staged whole before anything is allocated for it.
+func (s *session) fits() error {
+	var bytes int64
+	for _, p := range s.plans {
+		bytes += p.plan.Bytes
+	}
+	if disk := s.spec.Resources.DiskBytes; bytes > disk {
+		return &sandbox.Invalid{Field: DiskField, Expected: "at least what is staged, " + strconv.FormatInt(bytes, 10) + " bytes", Got: strconv.FormatInt(disk, 10)}
 	}
 	return nil
 }
