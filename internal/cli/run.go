@@ -74,7 +74,7 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
 	flags.StringVar(&f.pids, "pids", "512", "processes and threads of the machine")
 	flags.StringVar(&f.timeout, "timeout", "10m", "longest time that the command may take")
 	flags.StringVar(&f.workdir, "workdir", "", "working directory inside (default /workspace/repo with --repo, else the home)")
-	flags.StringArrayVar(&f.env, "env", nil, "KEY=VALUE, or KEY to pass on your own; appears in no record; may be repeated")
+	flags.StringArrayVar(&f.env, "env", nil, "KEY=VALUE, or KEY to pass on your own value, which then is in no process list either; values appear in no record; may be repeated")
 	flags.StringVar(&f.provider, "provider", all.Native, "what provides the sandbox: native (gVisor), native:runc or memory (a simulation)")
 	flags.StringVar(&f.out, "out", "", "directory that takes the outputs")
 	flags.StringVar(&f.patch, "patch", "", "file that takes the patch, - for standard output (default checkfu-RUN.patch here, when something changed)")
