@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -81,6 +82,10 @@ func (g *git) command(ctx context.Context, dir string, env []string, args ...str
 	cmd.Dir = dir
 	cmd.Env = append(append([]string(nil), g.env...), env...)
 	cmd.WaitDelay = 5 * time.Second
+	// A terminal's Ctrl-C goes to the whole foreground group. It is the
+	// Runner's to decide what an interrupted Run still collects, so git must
+	// not die of it beside us.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
 

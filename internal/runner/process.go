@@ -5,28 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
 
 // startFailure says whether err means that the command is at fault, and how.
-// Source: contract "Errors" (start_failed).
+// Source: contract "Errors"; not_found and start_failed are ours
+// (docs/divergences.md).
 func startFailure(err error) Cause {
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Kind != sandbox.OperationFailed || e.Reason != sandbox.ReasonStartFailed {
+	if !errors.As(err, &e) || e.Kind != sandbox.OperationFailed || e.Operation != sandbox.OpOpenProcess {
 		return ""
 	}
-	// The cause reaches us as text, since a provider's own error types do not
-	// cross the seam; it only chooses between two exit codes.
-	cause := strings.ToLower(err.Error())
-	for _, there := range []string{"permission denied", "exec format", "not executable", "is a directory"} {
-		if strings.Contains(cause, there) {
-			return CauseNotStarted
-		}
+	switch e.Reason {
+	case sandbox.ReasonNotFound:
+		return CauseNotFound
+	case sandbox.ReasonStartFailed:
+		return CauseNotStarted
 	}
-	return CauseNotFound
+	return ""
 }
 
 // waited is the answer of Process.Wait.

@@ -160,12 +160,11 @@ func TestHowACommandEnds(t *testing.T) {
 }
 
 func TestStartFailuresAreToldApart(t *testing.T) {
-	for text, want := range map[string]Cause{
-		"no such file or directory": CauseNotFound, "permission denied": CauseNotStarted, "Exec format error": CauseNotStarted,
+	for reason, want := range map[string]Cause{
+		sandbox.ReasonNotFound: CauseNotFound, sandbox.ReasonStartFailed: CauseNotStarted, sandbox.ReasonInstanceLost: "",
 	} {
-		err := sandbox.FailedAt(sandbox.OpOpenProcess, "x", sandbox.ReasonStartFailed, errors.New(text))
-		if got := startFailure(err); got != want {
-			t.Errorf("%s: %s", text, got)
+		if got := startFailure(sandbox.FailedAt(sandbox.OpOpenProcess, "x", reason, nil)); got != want {
+			t.Errorf("%s: %s", reason, got)
 		}
 	}
 	if got := startFailure(sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, nil)); got != "" {

@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"strconv"
@@ -46,7 +47,7 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	call, argv := i.call(job, c.Executable, c.Arguments, c.WorkingDirectory, c.Environment, bytes.NewReader(c.Stdin), stdout, stderr)
 	program, args, err := i.admit(call, argv)
 	if err != nil {
-		return sandbox.Settlement{}, sandbox.Failed(op, sandbox.ReasonStartFailed, err)
+		return sandbox.Settlement{}, startFailed(op, err)
 	}
 
 	started := p.clock.Now()
@@ -100,6 +101,8 @@ func (i *instance) call(j *job, executable string, arguments []string, directory
 func (i *instance) admit(c *Call, argv []string) (Program, []string, error) {
 	n, _, err := i.m.tree.lookup(c.Dir, true)
 	switch {
+	case err == errNotFound: // the directory, not the program
+		return nil, nil, errNoDirectory
 	case err != nil:
 		return nil, nil, err
 	case n.kind != directory:
@@ -108,4 +111,16 @@ func (i *instance) admit(c *Call, argv []string) (Program, []string, error) {
 		return nil, nil, errDenied
 	}
 	return c.resolve(argv)
+}
+
+// errNoDirectory is a working directory that is not there.
+var errNoDirectory = errors.New("no such working directory")
+
+// startFailed tells a program that is not there from one that is and cannot
+// run.
+func startFailed(op sandbox.Operation, err error) error {
+	if errors.Is(err, errNotFound) {
+		return sandbox.Failed(op, sandbox.ReasonNotFound, err)
+	}
+	return sandbox.Failed(op, sandbox.ReasonStartFailed, err)
 }

@@ -58,14 +58,15 @@ func TestExecuteArguments(t *testing.T) {
 
 func TestExecuteRefuses(t *testing.T) {
 	startFailed := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: sandbox.ReasonStartFailed}
+	notFound := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: sandbox.ReasonNotFound}
 	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: reasonInvalid}
 	for _, c := range []struct {
 		name   string
 		change func(*sandbox.Command)
 		want   *sandbox.Error
 	}{
-		{"no such program", func(c *sandbox.Command) { c.Executable = "nosuch" }, startFailed},
-		{"no such path", func(c *sandbox.Command) { c.Executable = "/nosuch/x" }, startFailed},
+		{"no such program", func(c *sandbox.Command) { c.Executable = "nosuch" }, notFound},
+		{"no such path", func(c *sandbox.Command) { c.Executable = "/nosuch/x" }, notFound},
 		{"not a program", func(c *sandbox.Command) { c.Executable = "/tmp" }, startFailed},
 		{"no such directory", func(c *sandbox.Command) { c.WorkingDirectory = "/nosuch" }, startFailed},
 		{"not a directory", func(c *sandbox.Command) { c.WorkingDirectory = "/bin/cat" }, startFailed},

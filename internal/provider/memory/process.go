@@ -46,7 +46,7 @@ func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, proce
 	call, argv := i.call(job, r.Executable, r.Arguments, r.WorkingDirectory, r.Environment, pr.input, pr.output, pr.errs)
 	program, args, err := i.admit(call, argv)
 	if err != nil {
-		return nil, sandbox.Failed(op, sandbox.ReasonStartFailed, err)
+		return nil, startFailed(op, err)
 	}
 	now := p.now()
 	i.mu.Lock()

@@ -175,7 +175,7 @@ func TestOpenProcessRefuses(t *testing.T) {
 		r      sandbox.ProcessRequest
 		reason string
 	}{
-		{"p", sandbox.ProcessRequest{Executable: "nosuch", WorkingDirectory: "/"}, sandbox.ReasonStartFailed},
+		{"p", sandbox.ProcessRequest{Executable: "nosuch", WorkingDirectory: "/"}, sandbox.ReasonNotFound},
 		{"p", sandbox.ProcessRequest{Executable: "true", WorkingDirectory: "/nosuch"}, sandbox.ReasonStartFailed},
 		{"p", sandbox.ProcessRequest{Executable: "true", WorkingDirectory: "x"}, reasonInvalid},
 		{"", good, reasonInvalid},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"sort"
 	"strings"
@@ -48,7 +49,7 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
 	})
 	if err != nil {
-		return sandbox.Settlement{}, startFailed(sandbox.OpExecute, m, err)
+		return sandbox.Settlement{}, startFailed(sandbox.OpExecute, c.Executable, m, err)
 	}
 	pipes.closeGuest()
 
@@ -121,10 +122,14 @@ func exitOf(e machine.Exit) sandbox.Exit {
 
 // startFailed tells a program that could not be started (the caller's mistake)
 // from a machine that is gone.
-func startFailed(op sandbox.Operation, m machine.Machine, err error) error {
+func startFailed(op sandbox.Operation, executable string, m machine.Machine, err error) error {
 	var start *machine.StartError
 	if errors.As(err, &start) {
-		return sandbox.FailedAt(op, start.Path, sandbox.ReasonStartFailed, start.Err)
+		reason := sandbox.ReasonStartFailed
+		if start.Path == executable && errors.Is(start.Err, fs.ErrNotExist) {
+			reason = sandbox.ReasonNotFound
+		}
+		return sandbox.FailedAt(op, start.Path, reason, start.Err)
 	}
 	if gone := m.Alive(); gone != nil {
 		return sandbox.Failed(op, sandbox.ReasonInstanceLost, errors.Join(err, gone))
@@ -139,7 +144,7 @@ func (in *instance) environment(caller map[string]string) []string {
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"USER": "checkfu",
 	}
-	for _, entry := range in.image.Config.Env {
+	for _, entry := range in.env {
 		if key, value, ok := strings.Cut(entry, "="); ok && sandbox.CheckEnvironment(key, value) == nil {
 			env[key] = value
 		}

@@ -117,7 +117,7 @@ func TestExecuteTellsTheTruth(t *testing.T) {
 		t.Run("a missing program is the caller's mistake", func(t *testing.T) {
 			c := shell("")
 			c.Executable = "/no/such"
-			if _, err := p.Execute(t.Context(), id, c); !errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonStartFailed}) {
+			if _, err := p.Execute(t.Context(), id, c); !errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotFound}) {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -22,10 +22,13 @@ type process struct {
 	stderr   *backlog
 	evidence sandbox.Evidence
 
-	ended  chan struct{} // closed when exit and err are final
-	exit   sandbox.Exit
-	err    error
-	closed sync.Once
+	ended chan struct{} // closed when exit and err are final
+	exit  sandbox.Exit
+	err   error
+
+	mu        sync.Mutex
+	streaming bool // the streams are open, or were
+	abandoned bool // our ends of them are closed, or will be as soon as they are there
 }
 
 var _ sandbox.Process = (*process)(nil)
@@ -53,6 +56,7 @@ func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, proce
 		in.free(live)
 		return nil, err
 	}
+	live.opened()
 	go live.settle()
 	return live, nil
 }
@@ -76,22 +80,22 @@ func (in *instance) free(live *process) {
 }
 
 func (l *process) start(ctx context.Context, processID string, r sandbox.ProcessRequest) error {
-	var err error
-	if l.pipes, err = openPipes(); err != nil {
+	pipes, err := openPipes()
+	if err != nil {
 		return sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
 	}
 	p := l.in.p
 	started := sandbox.At(p.opt.Now())
 	l.proc, err = l.m.Exec(ctx, machine.Command{
 		Argv: append([]string{r.Executable}, r.Arguments...), Env: l.in.environment(r.Environment), Dir: r.WorkingDirectory,
-		Stdin: l.pipes.guest[0], Stdout: l.pipes.guest[1], Stderr: l.pipes.guest[2],
+		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
 	})
 	if err != nil {
-		l.pipes.close()
-		return startFailed(sandbox.OpOpenProcess, l.m, err)
+		pipes.close()
+		return startFailed(sandbox.OpOpenProcess, r.Executable, l.m, err)
 	}
-	l.pipes.closeGuest()
-	l.stderr = newBacklog(l.pipes.host[2])
+	pipes.closeGuest()
+	l.pipes, l.stderr = pipes, newBacklog(pipes.host[2])
 	l.evidence = sandbox.EvidenceOf(l.in.describe(), processID, Envelope(p.opt.Driver.Name(), "").Enforcement, started, sandbox.At(p.opt.Now()))
 	return nil
 }
@@ -172,16 +176,27 @@ func (l *process) Destroy(ctx context.Context) error {
 	return nil
 }
 
-// abandon closes our ends of the streams.
+// abandon closes our ends of the streams. The instance can be removed while
+// its process is still starting; then opened does it.
 func (l *process) abandon() {
-	l.closed.Do(func() {
-		if l.pipes != nil {
-			l.pipes.close()
-		}
-		if l.stderr != nil {
-			l.stderr.end()
-		}
-	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.abandoned && l.streaming {
+		l.pipes.close()
+		l.stderr.end()
+	}
+	l.abandoned = true
+}
+
+// opened marks the streams as there to be closed.
+func (l *process) opened() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.streaming = true
+	if l.abandoned {
+		l.pipes.close()
+		l.stderr.end()
+	}
 }
 
 // backlogBytes bounds what is kept of standard error before anybody reads it.

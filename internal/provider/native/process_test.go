@@ -155,7 +155,7 @@ func TestOpenProcess(t *testing.T) {
 		})
 		t.Run("a missing program", func(t *testing.T) {
 			_, err := p.OpenProcess(t.Context(), id, processID, sandbox.ProcessRequest{Executable: "no-such-program", WorkingDirectory: "/"})
-			if !errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonStartFailed}) {
+			if !errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotFound}) {
 				t.Errorf("%v", err)
 			}
 			open(t, p, id, "true") // the place is free again

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -177,25 +178,32 @@ func (m *gvisorMachine) startError(ctx context.Context, c machine.Command, err e
 	if !ok {
 		return m.endedWithin(ctx, endBound)
 	}
-	for _, mistake := range []string{
-		"no such file or directory",
-		"not a directory",
-		"is a directory",
-		"permission denied",
-		"exec format error",
-		"too many levels of symbolic links",
-		"file name too long",
-		"argument list too long",
-		"executable file not found",
-		"cannot find",
-		"not found in $PATH",
+	for _, mistake := range []struct {
+		text string
+		kind error // what errors.Is finds in the StartError, or nil
+	}{
+		{"no such file or directory", fs.ErrNotExist},
+		{"executable file not found", fs.ErrNotExist},
+		{"cannot find", fs.ErrNotExist},
+		{"not found in $PATH", fs.ErrNotExist},
+		{"permission denied", fs.ErrPermission},
+		{"not a directory", nil},
+		{"is a directory", nil},
+		{"exec format error", nil},
+		{"too many levels of symbolic links", nil},
+		{"file name too long", nil},
+		{"argument list too long", nil},
 	} {
-		if strings.Contains(remote.Message, mistake) {
+		if strings.Contains(remote.Message, mistake.text) {
 			where := c.Argv[0]
 			if strings.HasPrefix(remote.Message, "failed to find initial working directory") {
 				where = c.Dir
 			}
-			return &machine.StartError{Path: where, Err: errors.New(remote.Message)}
+			cause := errors.New(remote.Message)
+			if mistake.kind != nil {
+				cause = fmt.Errorf("%w (%s)", mistake.kind, remote.Message)
+			}
+			return &machine.StartError{Path: where, Err: cause}
 		}
 	}
 	return err
