@@ -321,13 +321,17 @@ func TestAllocationHandoff_DestroyOvertakes(t *testing.T) {
 func TestAllocationHandoff_BusyIsRefused(t *testing.T) {
 	b := newBench(t)
 	id := b.activate(durable)
+	// Calls that are over count neither for nor against.
+	if _, err := b.runtime.ReadFiles(b.ctx, id, []sandbox.FileMember{{Path: repo + "/a"}, {Path: notes + "/a"}, {Path: cache + "/a"}}); err != nil {
+		t.Fatal(err)
+	}
 	let, running := make(chan struct{}), make(chan struct{}, 8)
 	b.fake.on[sandbox.OpExecute] = func(context.Context) error { running <- struct{}{}; <-let; return nil }
 	var group sync.WaitGroup
-	for range 8 { // side by side
+	for range 2 { // side by side
 		group.Go(func() { _, _ = b.runtime.Execute(b.ctx, id, command) })
 	}
-	for range 8 {
+	for range 2 {
 		<-running
 	}
 	_, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: later})

@@ -166,6 +166,13 @@ func TestIdentity_EmptyListsHaveOneForm(t *testing.T) {
 	}
 	_, err := b.runtime.Provision(b.ctx, q)
 	wantField(t, err, sandboxruntime.OpInstanceIdentity, "profile.network_policy.destinations")
+	// The form of an empty list is not what is named beside a real difference.
+	b.fake.lieInstance = func(_ sandbox.Operation, i *sandbox.Instance) {
+		i.Profile.Packages = []sandbox.Package{}
+		i.Profile.ResourceLimits.DiskBytes++
+	}
+	_, err = b.runtime.Provision(b.ctx, q)
+	wantField(t, err, sandboxruntime.OpInstanceIdentity, "profile.resource_limits.disk_bytes")
 }
 
 // snapshotIdentity is the contract's list of nine.
