@@ -13,7 +13,7 @@ import (
 )
 
 // lives is how many whole lives each side of runtimeCost goes through.
-const lives = 400
+const lives = 1500
 
 // runtimeCost runs the same life of an instance on a bare memory provider and
 // through the runtime over another one. The difference of a member's medians

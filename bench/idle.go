@@ -26,10 +26,10 @@ const (
 // idleCost measures what a sandbox costs that does nothing: its memory in two
 // ways, and its CPU.
 //
-// By MemAvailable everything counts, the kernel's share and our own process
-// included, but so does the rest of the machine. By PSS the processes of the
-// sandbox count and the growth of our own, and of the kernel what the memory
-// cgroup charged beyond them is in a note.
+// By its parts, it is the PSS of all processes of the sandbox, the growth of
+// our own, and what its memory cgroup charged for the kernel's own memory. By
+// MemAvailable everything counts, and so does all else on the machine: that
+// line says something only where nothing else runs.
 func idleCost(ctx context.Context, w *world) error {
 	for _, d := range []struct {
 		driver string
@@ -63,7 +63,7 @@ func (w *world) idle(ctx context.Context, driver string, bound float64) (err err
 		ids = append(ids, string(id))
 	}
 	availableAfter, selfAfter := available(ctx), ownPSS()
-	var processes, charged float64
+	var processes, kernel, charged float64
 	var pids []int
 	parts := map[string]float64{}
 	for _, id := range ids {
@@ -73,6 +73,7 @@ func (w *world) idle(ctx context.Context, driver string, bound float64) (err err
 			parts[program(pid)] += size
 			pids = append(pids, pid)
 		}
+		kernel += kernelMemory(filepath.Join(w.parent, id))
 		charged += cgroupNumber(filepath.Join(w.parent, id), "memory.usage_in_bytes", "memory.current")
 	}
 	cpuBefore, selfBegin := sumCPU(pids), ownCPU()
@@ -87,8 +88,8 @@ func (w *world) idle(ctx context.Context, driver string, bound float64) (err err
 	own := selfAfter - selfBefore
 	percent := 100 * cpu.Seconds() / idleSeconds / idlers
 	w.rep.add(
-		line{what: driver + ": memory of an idle sandbox, by PSS", unit: "MB", ours: samples{(processes + own) / idlers / mb}, bound: bound,
-			note: fmt.Sprintf("%s our own process %.2f; memory cgroup %.2f", shares(parts, idlers*mb), own/idlers/mb, charged/idlers/mb)},
+		line{what: driver + ": memory of an idle sandbox, by its parts", unit: "MB", ours: samples{(processes + own + kernel) / idlers / mb}, bound: bound,
+			note: fmt.Sprintf("PSS of %sour own process %.2f; kernel %.2f; its memory cgroup says %.2f", shares(parts, idlers*mb), own/idlers/mb, kernel/idlers/mb, charged/idlers/mb)},
 		line{what: driver + ": memory of an idle sandbox, by MemAvailable", unit: "MB", ours: samples{(availableBefore - availableAfter) / idlers / mb}, bound: bound},
 		line{what: driver + ": idle CPU of a sandbox", unit: "% of a core", ours: samples{percent}, bound: 0.1,
 			note: fmt.Sprintf("%d sandboxes used %.1f ms and our own process %.1f ms in %d s", idlers, millis(cpu-selfCPU), millis(selfCPU), idleSeconds)},
@@ -188,6 +189,23 @@ func kilobytes(path, name string) float64 {
 		if fields := strings.Fields(s.Text()); len(fields) > 1 && fields[0] == name+":" {
 			n, _ := strconv.ParseFloat(fields[1], 64)
 			return n * 1024
+		}
+	}
+	return 0
+}
+
+// kernelMemory is what the kernel holds for a cgroup: tasks, page tables, inodes.
+func kernelMemory(group string) float64 {
+	if n := cgroupNumber(group, "memory.kmem.usage_in_bytes", "memory.kmem.usage_in_bytes"); n > 0 {
+		return n
+	}
+	for _, dir := range cgroupDirs(group) { // version 2
+		text, _ := os.ReadFile(filepath.Join(dir, "memory.stat"))
+		for l := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(l, "kernel "); ok {
+				n, _ := strconv.ParseFloat(strings.TrimSpace(value), 64)
+				return n
+			}
 		}
 	}
 	return 0
