@@ -44,6 +44,12 @@ const (
 	ReasonIndeterminate             = "indeterminate"
 	ReasonChanged                   = "changed"
 	ReasonProviderError             = "provider_error"
+	ReasonInvalidRequest            = "invalid_request"   // the request itself is malformed; Err is the *Invalid
+	ReasonAncestorConflict          = "ancestor_conflict" // one target of an active write is a parent of another
+	ReasonNotDirectory              = "not_directory"
+	ReasonTooManyEntries            = "too_many_entries"
+	ActualBusy                      = "busy"    // another call on the instance is in flight
+	ActualExpired                   = "expired" // the deadline has passed
 )
 
 // Error is one of the eight adapter errors. Which fields are set depends on

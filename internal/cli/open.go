@@ -115,6 +115,13 @@ func explain(err error, record *runner.Record) error {
 	if errors.As(err, &invalid) && invalid.Field == runner.DiskField {
 		return argument.Unexpected("--disk", invalid.Expected, invalid.Got)
 	}
+	if source, ok := errors.AsType[*runner.SourceError](err); ok && runner.BadInput(err) {
+		flag := "--mount"
+		if source.Kind == sandbox.MountGit {
+			flag = "--repo"
+		}
+		return argument.Wrong("%s: %v", flag, source)
+	}
 	if unmet == nil || !runner.BadInput(err) {
 		return err
 	}

@@ -21,14 +21,14 @@ import (
 // text: the flag library would take more forms than we do, and its errors
 // would be its own.
 type runFlags struct {
-	repo                        string
-	committed, untracked        bool
-	mounts, env                 []string
-	image, network, provider    string
-	memory, cpus, disk, pids    string
-	timeout, workdir            string
-	out, patch, json            string
-	quiet, interactive, noPatch bool
+	repo                     string
+	committed, untracked     bool
+	mounts, env              []string
+	image, network, provider string
+	memory, cpus, disk, pids string
+	timeout, workdir         string
+	out, patch, json         string
+	quiet, interactive       bool
 }
 
 func (a *app) runCommand() *cobra.Command {

@@ -35,6 +35,19 @@ func (e *Error) Error() string { return string(e.Phase) + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// SourceError says that a mount's source could not be read, and of which kind
+// the mount was: a person gave it with another flag for each.
+type SourceError struct {
+	Kind sandbox.MountKind
+	Err  error
+}
+
+// Error is the cause's own text.
+func (e *SourceError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *SourceError) Unwrap() error { return e.Err }
+
 // BadInput reports whether err is a mistake in the Spec and not a failure: a
 // field out of its rules, a requirement that the provider does not meet, a
 // source that cannot be mounted. Nothing was provisioned then.

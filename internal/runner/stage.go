@@ -30,7 +30,7 @@ func (s *session) plan(ctx context.Context) error {
 			p, err = mount.Directory(ctx, mount.DirOptions{Dir: source, Links: links})
 		}
 		if err != nil {
-			return err
+			return &SourceError{Kind: m.Kind, Err: err}
 		}
 		s.plans = append(s.plans, planned{m, p})
 		s.record.Mounts = append(s.record.Mounts, describe(m, p))

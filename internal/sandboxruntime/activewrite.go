@@ -100,7 +100,7 @@ func ancestors(targets []string) error {
 	slices.Sort(sorted)
 	for n := 1; n < len(sorted); n++ {
 		if parent := sorted[n-1]; len(sorted[n]) >= len(parent) && sorted[n][:len(parent)] == parent {
-			return sandbox.FailedAt(sandbox.OpBeginActiveWrite, parent[:len(parent)-1], ReasonAncestorConflict, nil)
+			return sandbox.FailedAt(sandbox.OpBeginActiveWrite, parent[:len(parent)-1], sandbox.ReasonAncestorConflict, nil)
 		}
 	}
 	return nil

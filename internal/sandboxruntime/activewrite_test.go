@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -196,9 +195,9 @@ func TestBeginActiveWrite_StageTakesDeclaredRegularFiles(t *testing.T) {
 		want  error
 	}{
 		"undeclared": {sandbox.FileWrite{Path: repo + "/c"}, &sandbox.Error{Reason: sandbox.ReasonOutsideRoot}},
-		"symlink":    {sandbox.FileWrite{Path: repo + "/a", Symlink: "/etc"}, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}},
+		"symlink":    {sandbox.FileWrite{Path: repo + "/a", Symlink: "/etc"}, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}},
 		"too large":  {sandbox.FileWrite{Path: repo + "/a", Content: make([]byte, sandbox.MaxFileBytes+1)}, &sandbox.Error{Kind: sandbox.FileTooLarge}},
-		"malformed":  {sandbox.FileWrite{Path: "a"}, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}},
+		"malformed":  {sandbox.FileWrite{Path: "a"}, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}},
 	} {
 		if err := w.Stage(b.ctx, c.write); !errors.Is(err, c.want) {
 			t.Error(name, err)

@@ -32,14 +32,6 @@ const (
 	OpOpenProcessIdentity sandbox.Operation = "open_process_identity"
 )
 
-// Literals of refusals that the runtime itself authors.
-const (
-	ReasonInvalidRequest   = "invalid_request"   // OperationFailed: the caller's own request is malformed; Err is the *sandbox.Invalid
-	ReasonAncestorConflict = "ancestor_conflict" // OperationFailed: one target of an active write is a parent of another
-	ActualBusy             = "busy"              // LifecycleConflict: another call on the instance is in flight
-	ActualExpired          = "expired"           // LifecycleConflict: the deadline has passed
-)
-
 // rollbackOf names the compensation of op in an error.
 // Source: contract "Allocation handoff".
 func rollbackOf(op sandbox.Operation) sandbox.Operation { return op + "_rollback" }
@@ -130,7 +122,7 @@ func rejected(op sandbox.Operation, err error) error {
 
 // refused turns a broken rule of the caller's own request into a failure.
 func refused(op sandbox.Operation, err error) error {
-	return sandbox.Failed(op, ReasonInvalidRequest, err)
+	return sandbox.Failed(op, sandbox.ReasonInvalidRequest, err)
 }
 
 func excerpt(s string) string {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/google/go-cmp/cmp"
 )
@@ -15,7 +14,7 @@ import (
 func TestPaths_WriteScopeNarrowsAtActivation(t *testing.T) {
 	outside := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpWriteFile, Reason: sandbox.ReasonOutsideRoot}
 	sealed := sandbox.Conflict(sandbox.OpWriteFile, "provisioning", "active")
-	malformed := &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandboxruntime.ReasonInvalidRequest}
+	malformed := &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInvalidRequest}
 	for _, c := range []struct {
 		path                 string
 		provisioning, active error
@@ -74,7 +73,7 @@ func TestBounds_FileContent(t *testing.T) {
 	if _, err := b.runtime.ReadFile(b.ctx, id, repo+"/a", sandbox.MaxFileBytes-1); !errors.Is(err, &sandbox.Error{Kind: sandbox.FileTooLarge}) {
 		t.Error(err)
 	}
-	if _, err := b.runtime.ReadFile(b.ctx, id, repo+"/a", sandbox.MaxFileBytes+1); !errors.Is(err, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}) {
+	if _, err := b.runtime.ReadFile(b.ctx, id, repo+"/a", sandbox.MaxFileBytes+1); !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}) {
 		t.Error(err)
 	}
 	b.fake.lieFile = func([]byte) []byte { return make([]byte, 11) }
@@ -236,7 +235,7 @@ func TestBounds_ReadFiles(t *testing.T) {
 	} {
 		b := newBench(t)
 		_, err := b.runtime.ReadFiles(b.ctx, b.staged(), c.members)
-		if c.ok && err != nil || !c.ok && !errors.Is(err, &sandbox.Error{Operation: sandbox.OpReadFiles, Reason: sandboxruntime.ReasonInvalidRequest}) {
+		if c.ok && err != nil || !c.ok && !errors.Is(err, &sandbox.Error{Operation: sandbox.OpReadFiles, Reason: sandbox.ReasonInvalidRequest}) {
 			t.Error(name, err)
 		}
 		if n := b.called(sandbox.OpReadFiles); c.ok != (n == 1) {
@@ -276,7 +275,7 @@ func TestListings_WrongIsAProtocolFailure(t *testing.T) {
 		}
 	}
 	for _, n := range []int64{0, -1, sandbox.MaxListEntries + 1} {
-		if _, err := b.runtime.ListDir(b.ctx, id, sandbox.Listing{Root: repo, MaxEntries: n}); !errors.Is(err, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}) {
+		if _, err := b.runtime.ListDir(b.ctx, id, sandbox.Listing{Root: repo, MaxEntries: n}); !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}) {
 			t.Error(n, err)
 		}
 	}

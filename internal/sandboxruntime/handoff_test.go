@@ -335,7 +335,7 @@ func TestAllocationHandoff_BusyIsRefused(t *testing.T) {
 		<-running
 	}
 	_, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: later})
-	if !errors.Is(err, sandbox.Conflict(sandbox.OpRelease, "active", sandboxruntime.ActualBusy)) || b.called(sandbox.OpRelease) != 0 {
+	if !errors.Is(err, sandbox.Conflict(sandbox.OpRelease, "active", sandbox.ActualBusy)) || b.called(sandbox.OpRelease) != 0 {
 		t.Error(err)
 	}
 	if err := b.runtime.Destroy(b.ctx, id); err != nil {

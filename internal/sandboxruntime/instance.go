@@ -96,7 +96,7 @@ func (r *Runtime) begin(op sandbox.Operation, id sandbox.InstanceID, from, throu
 		return nil, err
 	}
 	if i.uses > 0 {
-		return nil, sandbox.Conflict(op, string(from), ActualBusy)
+		return nil, sandbox.Conflict(op, string(from), sandbox.ActualBusy)
 	}
 	i.phase = through
 	return i, nil
@@ -162,7 +162,7 @@ func (r *Runtime) expired(op sandbox.Operation, i *instance) error {
 	if r.clock.Now().Before(i.expires) {
 		return nil
 	}
-	return sandbox.Conflict(op, "before expires_at "+string(i.request.ExpiresAt), ActualExpired)
+	return sandbox.Conflict(op, "before expires_at "+string(i.request.ExpiresAt), sandbox.ActualExpired)
 }
 
 // passed refuses a deadline of a request that lies in the past.
@@ -170,7 +170,7 @@ func (r *Runtime) passed(op sandbox.Operation, field string, deadline sandbox.Ti
 	if t, err := deadline.Time(); err == nil && r.clock.Now().Before(t) {
 		return nil
 	}
-	return sandbox.Conflict(op, "before "+field+" "+string(deadline), ActualExpired)
+	return sandbox.Conflict(op, "before "+field+" "+string(deadline), sandbox.ActualExpired)
 }
 
 // runnable is what every call that sets the workload going has in common: the

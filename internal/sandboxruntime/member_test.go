@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -133,7 +132,7 @@ func TestBounds_ExecuteTimeout(t *testing.T) {
 // TestIdentity_HardExpiry: past its expiry an instance starts nothing, but
 // what it holds can still be read and released.
 func TestIdentity_HardExpiry(t *testing.T) {
-	expired := &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: sandboxruntime.ActualExpired}
+	expired := &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: sandbox.ActualExpired}
 	b := newBench(t)
 	staged, id := b.provision(durable), b.staged()
 	b.clock.Advance(time.Hour - time.Millisecond)
@@ -183,7 +182,7 @@ func TestOperations_ZeroDataRetention(t *testing.T) {
 	if _, err := b.runtime.Snapshot(b.ctx, id, sandbox.SnapshotRequest{ExpiresAt: later}); !errors.Is(err, sandbox.Forbidden(sandbox.OpSnapshot, id)) || b.called(sandbox.OpSnapshot) != 0 {
 		t.Error(err)
 	}
-	if _, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: later}); !errors.Is(err, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}) {
+	if _, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: later}); !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}) {
 		t.Error(err)
 	}
 	r, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{})
@@ -232,7 +231,7 @@ func TestCleanup(t *testing.T) {
 		"1025 pins":        {Now: now, OrphanedBefore: before, PinnedSnapshots: pins(1025)},
 		"no time":          {OrphanedBefore: before},
 	} {
-		if _, err := b.runtime.Cleanup(b.ctx, q); !errors.Is(err, &sandbox.Error{Operation: sandbox.OpCleanup, Reason: sandboxruntime.ReasonInvalidRequest}) {
+		if _, err := b.runtime.Cleanup(b.ctx, q); !errors.Is(err, &sandbox.Error{Operation: sandbox.OpCleanup, Reason: sandbox.ReasonInvalidRequest}) {
 			t.Error(name, err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestSelection_IsExact(t *testing.T) {
 	}
 	w := wanted(b.fake)
 	w.Target.Provider = "Fake"
-	if _, err := sandboxruntime.Select(b.ctx, nil, w); !errors.Is(err, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}) {
+	if _, err := sandboxruntime.Select(b.ctx, nil, w); !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -233,7 +233,7 @@ func TestSelection_RequirementsInOrder(t *testing.T) {
 		t.Error(diff)
 	}
 	// What is left is form.
-	if _, err := b.selector(sandboxruntime.Adapter{Provider: b.fake}).Select(b.ctx, w); !errors.Is(err, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}) {
+	if _, err := b.selector(sandboxruntime.Adapter{Provider: b.fake}).Select(b.ctx, w); !errors.Is(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}) {
 		t.Error(err)
 	}
 }
@@ -303,8 +303,8 @@ func TestSelection_ProvisionChecksItsOwnRequest(t *testing.T) {
 		"another target": {func(q *sandbox.ProvisionRequest) { q.Target.ProviderRevision = "fake@2" }, &sandboxruntime.Error{Kind: sandboxruntime.AdapterUnavailable, Operation: sandbox.OpProvision}},
 		"another tier":   {func(q *sandbox.ProvisionRequest) { q.Profile.Tier = sandbox.TierMicroVM }, &sandbox.Error{Requirement: sandbox.RequireTier, Operation: sandbox.OpProvision}},
 		"nine mounts":    {func(q *sandbox.ProvisionRequest) { q.Mounts = nineMounts() }, &sandbox.Error{Requirement: sandbox.RequireMounts}},
-		"malformed":      {func(q *sandbox.ProvisionRequest) { q.RunID = "run 1" }, &sandbox.Error{Reason: sandboxruntime.ReasonInvalidRequest}},
-		"expired":        {func(q *sandbox.ProvisionRequest) { q.ExpiresAt = sandbox.At(epoch) }, &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: sandboxruntime.ActualExpired}},
+		"malformed":      {func(q *sandbox.ProvisionRequest) { q.RunID = "run 1" }, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}},
+		"expired":        {func(q *sandbox.ProvisionRequest) { q.ExpiresAt = sandbox.At(epoch) }, &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: sandbox.ActualExpired}},
 	} {
 		b := newBench(t)
 		q := request(b.fake, durable)

@@ -58,7 +58,7 @@ func (p *Provider) BeginActiveWrite(ctx context.Context, id sandbox.InstanceID, 
 		mount = owner
 		for _, other := range targets[:n] {
 			if sandbox.Within(target, other) || sandbox.Within(other, target) {
-				return nil, sandbox.FailedAt(opWrite, target, reasonAncestor, nil)
+				return nil, sandbox.FailedAt(opWrite, target, sandbox.ReasonAncestorConflict, nil)
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (t *tree) prepare(targets []string, bodies map[string]*node) (cost int64, e
 				break
 			}
 			if kid != nil && kid.kind != directory {
-				reason := reasonAncestor
+				reason := sandbox.ReasonAncestorConflict
 				if kid.kind == symlink {
 					reason = sandbox.ReasonOutsideRoot
 				}

@@ -77,8 +77,8 @@ func TestActiveWriteRefusesTargets(t *testing.T) {
 	because := func(reason string) *sandbox.Error {
 		return &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpBeginActiveWrite, Reason: reason}
 	}
-	outside, ancestor, special := because(sandbox.ReasonOutsideRoot), because(reasonAncestor), because(sandbox.ReasonNotRegular)
-	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpBeginActiveWrite, Reason: reasonInvalid}
+	outside, ancestor, special := because(sandbox.ReasonOutsideRoot), because(sandbox.ReasonAncestorConflict), because(sandbox.ReasonNotRegular)
+	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpBeginActiveWrite, Reason: sandbox.ReasonInvalidRequest}
 	for _, c := range []struct {
 		name    string
 		targets []string
@@ -123,7 +123,7 @@ func TestActiveWriteRefusesBodies(t *testing.T) {
 		want *sandbox.Error
 	}{
 		{sandbox.FileWrite{Path: rw + "/c"}, &sandbox.Error{Kind: sandbox.LifecycleConflict, Actual: rw + "/c"}},
-		{sandbox.FileWrite{Path: rw + "/a", Symlink: "x"}, &sandbox.Error{Reason: reasonInvalid}},
+		{sandbox.FileWrite{Path: rw + "/a", Symlink: "x"}, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}},
 		{sandbox.FileWrite{Path: rw + "/a", Content: make([]byte, sandbox.MaxFileBytes+1)}, &sandbox.Error{Kind: sandbox.FileTooLarge}},
 	} {
 		f.want(w.Stage(f.ctx(), c.w), c.want)

@@ -9,17 +9,8 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// Reasons of this package that the contract does not name.
-const (
-	reasonInvalid      = "invalid_request" // the cause is a *sandbox.Invalid
-	reasonNotDirectory = "not_directory"
-	reasonTooMany      = "too_many_entries"
-	reasonAncestor     = "ancestor_conflict"
-	actualExpired      = "expired"
-)
-
 func invalid(op sandbox.Operation, cause error) error {
-	return sandbox.Failed(op, reasonInvalid, cause)
+	return sandbox.Failed(op, sandbox.ReasonInvalidRequest, cause)
 }
 
 // admit checks a request against the envelope, in the order in which selection
@@ -67,7 +58,7 @@ func (p *Provider) checkDeadline(op sandbox.Operation, t sandbox.Timestamp) erro
 	if p.now().Before(t) {
 		return nil
 	}
-	return sandbox.Conflict(op, "before expires_at "+string(t), actualExpired)
+	return sandbox.Conflict(op, "before expires_at "+string(t), sandbox.ActualExpired)
 }
 
 func describe(t sandbox.Target) string {

@@ -59,7 +59,7 @@ func TestExecuteArguments(t *testing.T) {
 func TestExecuteRefuses(t *testing.T) {
 	startFailed := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: sandbox.ReasonStartFailed}
 	notFound := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: sandbox.ReasonNotFound}
-	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: reasonInvalid}
+	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpExecute, Reason: sandbox.ReasonInvalidRequest}
 	for _, c := range []struct {
 		name   string
 		change func(*sandbox.Command)

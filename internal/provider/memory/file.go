@@ -185,7 +185,7 @@ func (p *Provider) walk(ctx context.Context, op sandbox.Operation, id sandbox.In
 	}
 	found, err := i.m.tree.leaves(l.Root, l.MaxEntries, want)
 	if err == refusedTooMany {
-		return nil, sandbox.FailedAt(op, l.Root, reasonTooMany, errors.New("more than "+strconv.FormatInt(l.MaxEntries, 10)+" entries"))
+		return nil, sandbox.FailedAt(op, l.Root, sandbox.ReasonTooManyEntries, errors.New("more than "+strconv.FormatInt(l.MaxEntries, 10)+" entries"))
 	}
 	if err != nil {
 		return nil, fileError(op, l.Root, 0, err)

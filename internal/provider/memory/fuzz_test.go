@@ -41,7 +41,7 @@ func FuzzExecute(f *testing.F) {
 			if took := time.Since(began); took > 20*time.Second {
 				t.Fatalf("%q took %s", script, took)
 			}
-			if e, ok := err.(*sandbox.Error); err != nil && (!ok || e.Kind != sandbox.OutputLimitExceeded && e.Reason != reasonInvalid) {
+			if e, ok := err.(*sandbox.Error); err != nil && (!ok || e.Kind != sandbox.OutputLimitExceeded && e.Reason != sandbox.ReasonInvalidRequest) {
 				t.Fatalf("%q: %v", script, err)
 			} else if err == nil {
 				if err := s.Validate(c.OutputLimitBytes); err != nil {

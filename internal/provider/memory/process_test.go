@@ -124,7 +124,7 @@ func TestProcessIgnoresSignal(t *testing.T) {
 	if _, err := p.Wait(short); err != context.DeadlineExceeded {
 		t.Errorf("ended by an ignored signal: %v", err)
 	}
-	f.want(p.Signal(f.ctx(), "SIGHUP"), &sandbox.Error{Reason: reasonInvalid})
+	f.want(p.Signal(f.ctx(), "SIGHUP"), &sandbox.Error{Reason: sandbox.ReasonInvalidRequest})
 	f.must(p.Destroy(f.ctx()))
 	f.wait(p, "SIGKILL")
 }
@@ -177,9 +177,9 @@ func TestOpenProcessRefuses(t *testing.T) {
 	}{
 		{"p", sandbox.ProcessRequest{Executable: "nosuch", WorkingDirectory: "/"}, sandbox.ReasonNotFound},
 		{"p", sandbox.ProcessRequest{Executable: "true", WorkingDirectory: "/nosuch"}, sandbox.ReasonStartFailed},
-		{"p", sandbox.ProcessRequest{Executable: "true", WorkingDirectory: "x"}, reasonInvalid},
-		{"", good, reasonInvalid},
-		{"a b", good, reasonInvalid},
+		{"p", sandbox.ProcessRequest{Executable: "true", WorkingDirectory: "x"}, sandbox.ReasonInvalidRequest},
+		{"", good, sandbox.ReasonInvalidRequest},
+		{"a b", good, sandbox.ReasonInvalidRequest},
 	} {
 		_, err := f.p.OpenProcess(f.ctx(), id, c.id, c.r)
 		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpOpenProcess, Reason: c.reason})

@@ -59,7 +59,7 @@ func TestProvisionRefuses(t *testing.T) {
 	lack := func(r sandbox.Requirement) *sandbox.Error {
 		return &sandbox.Error{Kind: sandbox.CapabilityUnavailable, Operation: sandbox.OpProvision, Requirement: r}
 	}
-	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpProvision, Reason: reasonInvalid}
+	bad := &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpProvision, Reason: sandbox.ReasonInvalidRequest}
 	for _, c := range []struct {
 		name   string
 		change func(*sandbox.ProvisionRequest)
@@ -83,7 +83,7 @@ func TestProvisionRefuses(t *testing.T) {
 				r.Mounts = append(r.Mounts, sandbox.Mount{MountPath: fmt.Sprintf("/m/%d", n), Access: sandbox.AccessReadOnly, Kind: sandbox.MountGit})
 			}
 		}, lack(sandbox.RequireMounts)},
-		{"expired", func(r *sandbox.ProvisionRequest) { r.ExpiresAt = at(0) }, sandbox.Conflict(sandbox.OpProvision, "before expires_at "+string(at(0)), actualExpired)},
+		{"expired", func(r *sandbox.ProvisionRequest) { r.ExpiresAt = at(0) }, sandbox.Conflict(sandbox.OpProvision, "before expires_at "+string(at(0)), sandbox.ActualExpired)},
 		{"time form", func(r *sandbox.ProvisionRequest) { r.ExpiresAt = "2026-03-01T13:00:00Z" }, bad},
 		{"tagged image", func(r *sandbox.ProvisionRequest) { r.RootImage = "x:latest" }, bad},
 	} {
@@ -173,7 +173,7 @@ func TestMembersCheckState(t *testing.T) {
 				switch {
 				case m.state != "" && m.state != state:
 				case work[m.op]:
-					f.want(err, sandbox.Conflict(m.op, "before expires_at "+string(at(time.Hour)), actualExpired))
+					f.want(err, sandbox.Conflict(m.op, "before expires_at "+string(at(time.Hour)), sandbox.ActualExpired))
 				case errors.Is(err, &sandbox.Error{Kind: sandbox.LifecycleConflict}):
 					t.Errorf("what an expired instance holds is kept back: %v", err)
 				}
@@ -218,14 +218,14 @@ func TestWriteFileRefuses(t *testing.T) {
 		{"mount itself", false, "", sandbox.FileWrite{Path: "/workspace/ro"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"nested mount itself", false, "", sandbox.FileWrite{Path: "/workspace/rw/sealed"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"like a mount", false, "", sandbox.FileWrite{Path: "/workspace/rox/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
-		{"dot dot", false, "", sandbox.FileWrite{Path: "/workspace/ro/../x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonInvalid}},
+		{"dot dot", false, "", sandbox.FileWrite{Path: "/workspace/ro/../x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInvalidRequest}},
 		{"too large", false, "", sandbox.FileWrite{Path: "/workspace/ro/x", Content: make([]byte, sandbox.MaxFileBytes+1)}, sandbox.TooLarge(sandbox.OpWriteFile, "/workspace/ro/x", sandbox.MaxFileBytes)},
 		{"active mount", true, "", sandbox.FileWrite{Path: "/workspace/rw/x"}, sandbox.Conflict(sandbox.OpWriteFile, "provisioning", "active")},
 		{"link", true, "ln -s /tmp/x /mnt/session/outputs/l", sandbox.FileWrite{Path: sandbox.OutputPath + "/l"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"link on the way", true, "ln -s /tmp /mnt/session/outputs/l", sandbox.FileWrite{Path: sandbox.OutputPath + "/l/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}},
 		{"fifo", true, "mkfifo /mnt/session/outputs/p", sandbox.FileWrite{Path: sandbox.OutputPath + "/p"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotRegular}},
 		{"directory", true, "mkdir /mnt/session/outputs/d", sandbox.FileWrite{Path: sandbox.OutputPath + "/d"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotRegular}},
-		{"file on the way", true, "echo >/mnt/session/outputs/f", sandbox.FileWrite{Path: sandbox.OutputPath + "/f/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonNotDirectory}},
+		{"file on the way", true, "echo >/mnt/session/outputs/f", sandbox.FileWrite{Path: sandbox.OutputPath + "/f/x"}, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotDirectory}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t)
@@ -315,9 +315,9 @@ func TestReads(t *testing.T) {
 		f.want(err, sandbox.FailedAt(sandbox.OpReadFile, r.Path, sandbox.ReasonOutsideRoot, nil))
 	}
 	_, err := f.p.ReadFile(f.ctx(), id, sandbox.FileRead{Path: rw + "/f", AllowedRoot: rw, MaximumBytes: sandbox.MaxFileBytes + 1})
-	f.want(err, &sandbox.Error{Reason: reasonInvalid})
+	f.want(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest})
 	_, err = f.p.ReadFiles(f.ctx(), id, sandbox.FilesRead{AllowedRoot: rw, Files: []sandbox.FileMember{{Path: rw + "/f", MaximumBytes: 5}}, AggregateMaximumBytes: 6})
-	f.want(err, &sandbox.Error{Reason: reasonInvalid})
+	f.want(err, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest})
 
 	entries, err := f.p.ListDir(f.ctx(), id, sandbox.Listing{Root: rw, MaxEntries: 4})
 	f.must(err)
@@ -342,7 +342,7 @@ func TestReads(t *testing.T) {
 		root   string
 		max    int64
 		reason string
-	}{{rw, 3, reasonTooMany}, {rw + "/none", 9, sandbox.ReasonNotFound}, {rw + "/up", 9, sandbox.ReasonOutsideRoot}, {"/bin", 9, sandbox.ReasonOutsideRoot}, {rw + "/f", 9, reasonNotDirectory}, {rw, 0, reasonInvalid}} {
+	}{{rw, 3, sandbox.ReasonTooManyEntries}, {rw + "/none", 9, sandbox.ReasonNotFound}, {rw + "/up", 9, sandbox.ReasonOutsideRoot}, {"/bin", 9, sandbox.ReasonOutsideRoot}, {rw + "/f", 9, sandbox.ReasonNotDirectory}, {rw, 0, sandbox.ReasonInvalidRequest}} {
 		_, err := f.p.ListDir(f.ctx(), id, sandbox.Listing{Root: c.root, MaxEntries: c.max})
 		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpListDir, Reason: c.reason})
 	}

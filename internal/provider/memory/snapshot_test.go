@@ -122,7 +122,7 @@ func TestResumeRefuses(t *testing.T) {
 		{"unknown", nil, func(s *sandbox.Snapshot) { s.SnapshotID = "x" }, sandbox.NoSnapshot(sandbox.OpResume, "x")},
 		{"later expiry", nil, func(s *sandbox.Snapshot) { s.ExpiresAt = at(99 * time.Hour) }, conflict("snapshot.expires_at " + string(at(24*time.Hour)))},
 		{"another session's", nil, func(s *sandbox.Snapshot) { s.SessionID = "x" }, conflict("snapshot.session_id s")},
-		{"malformed", nil, func(s *sandbox.Snapshot) { s.ProfileDigest = "x" }, &sandbox.Error{Reason: reasonInvalid}},
+		{"malformed", nil, func(s *sandbox.Snapshot) { s.ProfileDigest = "x" }, &sandbox.Error{Reason: sandbox.ReasonInvalidRequest}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t)
@@ -151,15 +151,15 @@ func TestSnapshotRefuses(t *testing.T) {
 	f.want(err, sandbox.Forbidden(sandbox.OpSnapshot, id))
 	id = f.active(request())
 	_, err = f.p.Snapshot(f.ctx(), id, sandbox.SnapshotRequest{ExpiresAt: at(0)})
-	f.want(err, sandbox.Conflict(sandbox.OpSnapshot, "before expires_at "+string(at(0)), actualExpired))
+	f.want(err, sandbox.Conflict(sandbox.OpSnapshot, "before expires_at "+string(at(0)), sandbox.ActualExpired))
 	for _, expires := range []sandbox.Timestamp{"", "2026-03-02T00:00:00Z"} {
 		_, err = f.p.Snapshot(f.ctx(), id, sandbox.SnapshotRequest{ExpiresAt: expires})
-		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonInvalid})
+		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInvalidRequest})
 	}
 	_, err = f.p.Release(f.ctx(), id, sandbox.ReleaseRequest{})
-	f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonInvalid})
+	f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInvalidRequest})
 	_, err = f.p.Release(f.ctx(), f.active(with(zdr)), sandbox.ReleaseRequest{ExpiresAt: at(time.Hour)})
-	f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: reasonInvalid})
+	f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInvalidRequest})
 	if len(f.p.snapshots) != 0 {
 		t.Error("a snapshot was left")
 	}
@@ -339,7 +339,7 @@ func TestCleanupRefuses(t *testing.T) {
 		{Now: "now", OrphanedBefore: at(0)},
 	} {
 		_, err := f.p.Cleanup(f.ctx(), r)
-		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpCleanup, Reason: reasonInvalid})
+		f.want(err, &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbox.OpCleanup, Reason: sandbox.ReasonInvalidRequest})
 	}
 	if len(f.p.snapshots) != 1 {
 		t.Error("something was swept")

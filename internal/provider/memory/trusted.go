@@ -24,9 +24,9 @@ const (
 	refusedOutside      refusal = sandbox.ReasonOutsideRoot
 	refusedNotFound     refusal = sandbox.ReasonNotFound
 	refusedNotRegular   refusal = sandbox.ReasonNotRegular
-	refusedNotDirectory refusal = reasonNotDirectory
+	refusedNotDirectory refusal = sandbox.ReasonNotDirectory
 	refusedTooLarge     refusal = refusal(sandbox.RefusedTooLarge)
-	refusedTooMany      refusal = reasonTooMany
+	refusedTooMany      refusal = sandbox.ReasonTooManyEntries
 )
 
 // territory returns the root that owns path: the deepest mount, or the output
