@@ -17,7 +17,12 @@ import (
 // stageHostile puts the hostile program into the machine before activation.
 func stageHostile(t *testing.T, p *Provider, mounts ...sandbox.Mount) sandbox.InstanceID {
 	t.Helper()
-	id := provision(t, p, request(p, append(mounts, work)...))
+	return stageHostileRequest(t, p, request(p, append(mounts, work)...))
+}
+
+func stageHostileRequest(t *testing.T, p *Provider, r sandbox.ProvisionRequest) sandbox.InstanceID {
+	t.Helper()
+	id := provision(t, p, r)
 	program, err := os.ReadFile(buildStatic(t, "./testdata/hostile"))
 	if err != nil {
 		t.Fatal(err)

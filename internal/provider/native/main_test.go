@@ -225,3 +225,12 @@ func showExit(s sandbox.Settlement) string {
 
 // cgroupParent is this test's own, so that its census sees nobody else's.
 const cgroupParent = "checkfu-native-test"
+
+func readText(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

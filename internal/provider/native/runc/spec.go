@@ -71,7 +71,30 @@ func rlimits() []specs.POSIXRlimit {
 		files.Hard = min(files.Hard, own.Max)
 		files.Soft = min(files.Soft, files.Hard)
 	}
-	return []specs.POSIXRlimit{files, {Type: "RLIMIT_CORE"}}
+	return []specs.POSIXRlimit{
+		files, least("RLIMIT_SIGPENDING", unix.RLIMIT_SIGPENDING, pendingSignals), least("RLIMIT_MSGQUEUE", unix.RLIMIT_MSGQUEUE, queueBytes),
+		// Not 0: a host that pipes core dumps to a program ignores that, and
+		// would take the workload's memory out of the machine. 1 means no dump.
+		{Type: "RLIMIT_CORE", Hard: 1, Soft: 1},
+	}
+}
+
+// The kernel counts these by user, and adds what a machine's users have to what
+// the user has who made its user namespace: the host's root, and so every other
+// machine. A machine gets a small part of what there is, so that no few of them
+// can take it from the others. POSIX timers count as pending signals.
+const (
+	pendingSignals = 1024
+	queueBytes     = 96 << 10 // one queue of the default size
+)
+
+// least is limit n, or the host's own where that is lower.
+func least(name string, resource int, n uint64) specs.POSIXRlimit {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(resource, &own); err == nil {
+		n = min(n, own.Max)
+	}
+	return specs.POSIXRlimit{Type: name, Soft: n, Hard: n}
 }
 
 func namespaces(t machine.Twin) []specs.LinuxNamespace {

@@ -4,6 +4,12 @@
 //	hostile swap DIR OUTSIDE COUNT   swap DIR/x between a directory and a link to OUTSIDE
 //	hostile socket PATH              leave a unix socket at PATH
 //	hostile deep DIR DEPTH           make DEPTH nested directories with a file in the last
+//	hostile inherited                name the descriptors it was born with
+//	hostile namespaced SEALED        try everything from a user namespace of its own
+//	hostile cross FROM TO            try to carry FROM/file over into TO, and to climb out
+//	hostile hold KIND COUNT          take COUNT of a thing that the kernel counts by user
+//	hostile bomb                     start itself, for ever
+//	hostile fill                     start as many processes as it may
 package main
 
 import (
@@ -26,6 +32,22 @@ func main() {
 		}
 	case "deep":
 		err = deep(os.Args[2], number(os.Args[3]))
+	case "inherited":
+		inherited()
+	case "namespaced":
+		namespaced(os.Args[2])
+	case "inside":
+		inside(os.Args[2])
+	case "cross":
+		cross(os.Args[2], os.Args[3])
+	case "hold":
+		hold(os.Args[2], number(os.Args[3]))
+	case "bomb":
+		for {
+			os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{})
+		}
+	case "fill":
+		fill()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
