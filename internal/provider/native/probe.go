@@ -1,11 +1,13 @@
 package native
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +37,19 @@ func probeHost(dir string) []machine.Lack {
 	if !slices.Contains(names, "tmpfs") {
 		lack("disk_limit", "the kernel has no tmpfs", "use a kernel with CONFIG_TMPFS")
 	}
+	for _, n := range []struct {
+		flag uintptr
+		name string
+	}{{0, "user"}, {unix.CLONE_NEWPID, "pid"}, {unix.CLONE_NEWNS, "mnt"}, {unix.CLONE_NEWNET, "net"}, {unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}} {
+		if err := namespace(n.flag); err != nil {
+			axis := "sandbox_isolation"
+			if n.flag == unix.CLONE_NEWNET {
+				axis = "network_policy"
+			}
+			lack(axis, "a "+n.name+" namespace cannot be made: "+err.Error(), "allow clone with namespace flags where this program runs, and raise user.max_"+n.name+"_namespaces")
+			break // without the first none of the others
+		}
+	}
 	root, err := contain.Open("/", contain.Options{})
 	if err != nil {
 		lack("", "files cannot be read with physical containment: "+err.Error(), "use Linux 5.6 or later and allow openat2")
@@ -42,6 +57,18 @@ func probeHost(dir string) []machine.Lack {
 		root.Close()
 	}
 	return lacks
+}
+
+// namespace makes a child in a new user namespace and one more, and says why
+// that cannot be. The child ends at once: there is no such program.
+func namespace(flag uintptr) error {
+	_, err := syscall.ForkExec("/proc/self/no-such-program", []string{"probe"}, &syscall.ProcAttr{
+		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | flag},
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
 }
 
 // blockedAbove returns the first directory on the way to dir that a stranger

@@ -2,8 +2,10 @@ package gvisor
 
 import (
 	"context"
+	"debug/elf"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +21,9 @@ func (d *Driver) Probe(context.Context) []machine.Lack {
 	}
 	if os.Geteuid() != 0 {
 		lack("", "it is not run as root", "run it as root; sandboxes still run as ids that root does not use")
+	}
+	if needsLoader() {
+		lack("", "this program is linked dynamically, and a sandbox's processes find no loader where they start again", "build it with CGO_ENABLED=0")
 	}
 	if text, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err != nil || strings.TrimSpace(string(text)) == "0" {
 		lack("sandbox_isolation", "the kernel does not allow user namespaces", "set the sysctl user.max_user_namespaces above 0")
@@ -41,6 +46,18 @@ func (d *Driver) Probe(context.Context) []machine.Lack {
 		lack("root_read_only", "the kernel has no overlay file system", "load the module overlay")
 	}
 	return lacks
+}
+
+// needsLoader reports whether the kernel starts this program through a loader
+// of the host's. The sentry and the gofer start it again from inside an empty
+// root, where the answer is that the file does not exist.
+func needsLoader() bool {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
 func hasController(name string) bool {
