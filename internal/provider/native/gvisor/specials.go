@@ -65,7 +65,10 @@ func (m *gvisorMachine) Specials(ctx context.Context, root string, limit int) ([
 	bound := int64(limit+1) * maxSpecial
 	text, readErr := io.ReadAll(io.LimitReader(read, bound))
 	if readErr != nil || int64(len(text)) == bound {
-		_ = p.Signal(context.WithoutCancel(ctx), "SIGKILL")
+		// Bounded: a sentry that hangs does not answer this either.
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+		_ = p.Signal(kill, "SIGKILL")
+		cancel()
 	}
 	exit, err := p.Wait(ctx)
 	if err != nil {
