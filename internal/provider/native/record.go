@@ -3,13 +3,21 @@ package native
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/sandbox"
 )
+
+// unbornPrefix begins the name of an instance's directory before its record
+// is in place.
+const unbornPrefix = ".new-"
 
 // recordSchema names the form of record.json.
 const recordSchema = "checkfu.native-instance.v1"
@@ -48,7 +56,7 @@ func (p *Provider) place(id sandbox.InstanceID) place {
 // place, in one step that a sweep sees whole or not at all: everything is made
 // under a name that no instance has and then renamed.
 func (p *Provider) begin(r record) (place, *os.File, error) {
-	unborn := place{filepath.Join(p.instancesDir(), ".new-"+r.InstanceID)}
+	unborn := place{filepath.Join(p.instancesDir(), unbornPrefix+r.InstanceID)}
 	born := p.place(sandbox.InstanceID(r.InstanceID))
 	if err := os.Mkdir(unborn.dir, 0o711); err != nil {
 		return place{}, nil, err
@@ -91,9 +99,17 @@ func writeBeginning(at place, r record) (*os.File, error) {
 // readRecord returns the record at a place. A damaged one is an error that
 // names the file; it is the sweep's business to remove it.
 func readRecord(at place) (record, error) {
-	body, err := os.ReadFile(at.record())
+	f, err := at.open(at.record(), os.O_RDONLY)
 	if err != nil {
 		return record{}, err
+	}
+	defer f.Close()
+	body, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	if err != nil {
+		return record{}, err
+	}
+	if len(body) > maxRecord {
+		return record{}, fmt.Errorf("%s: larger than %d bytes", at.record(), maxRecord)
 	}
 	var r record
 	if err := canonical.Decode(body, &r); err != nil {
@@ -102,14 +118,43 @@ func readRecord(at place) (record, error) {
 	if r.Schema != recordSchema || !validID(sandbox.InstanceID(r.InstanceID)) || !r.ExpiresAt.Valid() || !r.CreatedAt.Valid() {
 		return record{}, fmt.Errorf("%s: not a %s record", at.record(), recordSchema)
 	}
+	if name := strings.TrimPrefix(filepath.Base(at.dir), unbornPrefix); r.InstanceID != name {
+		return record{}, fmt.Errorf("%s: the record of %s", at.record(), r.InstanceID)
+	}
 	return r, nil
+}
+
+// maxRecord bounds what is read of a record: its own is below 2 KiB.
+const maxRecord = 64 << 10
+
+// open opens a file of the place, if it is one: what else may lie under its
+// name is neither followed nor waited for.
+func (p place) open(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(err, fmt.Errorf("%s: not a regular file", path))
+	}
+	return f, nil
+}
+
+// real reports whether the place is a directory, and no link to one.
+func (p place) real() (bool, error) {
+	info, err := os.Lstat(p.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.IsDir(), err
 }
 
 // seize takes the lock of an instance whose owner is gone. It fails with
 // errOwned while the owner lives: a lock file ends with the process that holds
 // it, however it ended, and a process id that was used again fools nobody.
 func seize(at place) (*os.File, error) {
-	lock, err := os.OpenFile(at.lock(), os.O_RDWR, 0)
+	lock, err := at.open(at.lock(), os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}

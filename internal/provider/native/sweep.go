@@ -49,6 +49,12 @@ func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) er
 		return nil // names nothing that this provider ever made
 	}
 	at := p.place(id)
+	if real, err := at.real(); !real {
+		return err
+	}
+	if r, err := readRecord(at); err == nil && r.Driver != p.opt.Driver.Name() {
+		return fmt.Errorf("instance %s: of driver %s, not %s", id, r.Driver, p.opt.Driver.Name())
+	}
 	lock, err := seize(at)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -90,13 +96,19 @@ func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandb
 
 // sweepOne decides about one directory of instances.
 func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupRequest) (sandbox.InstanceID, bool, error) {
-	unborn := strings.HasPrefix(name, ".new-")
-	id := sandbox.InstanceID(strings.TrimPrefix(name, ".new-"))
+	unborn := strings.HasPrefix(name, unbornPrefix)
+	id := sandbox.InstanceID(strings.TrimPrefix(name, unbornPrefix))
 	if !validID(id) {
 		return "", false, nil // not ours: leave it
 	}
 	at := place{filepath.Join(p.instancesDir(), name)}
+	if real, err := at.real(); !real {
+		return "", false, err // a file or a link: nothing that this provider makes
+	}
 	rec, readErr := readRecord(at)
+	if readErr == nil && rec.Driver != p.opt.Driver.Name() {
+		return "", false, nil // only its own driver can end its machine
+	}
 	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) {
 		return id, true, p.expire(ctx, id, at)
 	}
@@ -172,7 +184,7 @@ func (p *Provider) List(context.Context) ([]Running, error) {
 	for _, e := range entries {
 		at := place{filepath.Join(p.instancesDir(), e.Name())}
 		r, err := readRecord(at)
-		if err != nil {
+		if err != nil || !e.IsDir() {
 			continue // being made, being removed, or damaged: the sweep's business
 		}
 		lock, err := seize(at)
