@@ -27,6 +27,7 @@ type instance struct {
 	at    place
 	lock  *os.File    // held until nothing of the instance is left
 	image *image.Root // released last: the store may not remove it before
+	env   []string    // the image's own; commands may read it while image goes
 
 	mu      sync.Mutex
 	state   sandbox.State
@@ -37,13 +38,14 @@ type instance struct {
 	machine machine.Machine
 	live    *process
 
-	removing sync.Mutex // one removal at a time; all settle the same way
+	removing chan struct{} // holds a token for each removal, and has room for one
 }
 
 func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest, root *image.Root) *instance {
 	return &instance{
-		p: p, id: id, request: r, digest: profileDigest(r.Profile), image: root,
+		p: p, id: id, request: r, digest: profileDigest(r.Profile), image: root, env: root.Config.Env,
 		trees: trees(r.Mounts), state: sandbox.StateProvisioning, roots: map[string]*contain.Root{},
+		removing: make(chan struct{}, 1),
 	}
 }
 
@@ -89,6 +91,8 @@ func (in *instance) allocate(ctx context.Context) error {
 // expireAt ends the instance at its own deadline, whatever its owner does. A
 // deadline already past was refused before this is called.
 func (in *instance) expireAt(deadline time.Time) {
+	in.mu.Lock() // a sweep, or the timer itself, may already be removing it
+	defer in.mu.Unlock()
 	in.expiry = time.AfterFunc(deadline.Sub(in.p.opt.Now()), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), teardownBound)
 		defer cancel()
@@ -226,10 +230,15 @@ func (in *instance) use(op sandbox.Operation) (machine.Machine, error) {
 
 // remove ends the instance and takes away all of it, in the order in which a
 // sweep would: processes, mounts, files, and last the record. It can be called
-// again and by many; the last step decides that it is gone.
+// again and by many; the last step decides that it is gone. One that fails
+// leaves the timer of the instance's own expiry to try again.
 func (in *instance) remove(ctx context.Context) error {
-	in.removing.Lock()
-	defer in.removing.Unlock()
+	select {
+	case in.removing <- struct{}{}:
+		defer func() { <-in.removing }()
+	case <-ctx.Done():
+		return fmt.Errorf("a removal under way did not settle: %w", ctx.Err())
+	}
 	m, live, err := in.end(ctx)
 	if err != nil {
 		return err
@@ -252,6 +261,11 @@ func (in *instance) remove(ctx context.Context) error {
 	in.releaseImage()
 	err = in.lock.Close()
 	in.lock, in.at = nil, place{}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.expiry != nil {
+		in.expiry.Stop()
+	}
 	return err
 }
 
@@ -261,9 +275,6 @@ func (in *instance) end(ctx context.Context) (machine.Machine, *process, error) 
 	in.mu.Lock()
 	in.ending = true
 	moving := in.moving
-	if in.expiry != nil {
-		in.expiry.Stop()
-	}
 	in.mu.Unlock()
 	if moving != nil {
 		moving.cancel()

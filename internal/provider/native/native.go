@@ -76,8 +76,8 @@ type Provider struct {
 	twin     machine.Twin // tests weaken one axis here
 	twinHome twinHome
 
-	probe     sync.Once
-	lacks     []machine.Lack
+	probing   sync.Mutex
+	complete  bool // the host was seen to lack nothing
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
 }
@@ -143,10 +143,18 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 	return Envelope(p.opt.Driver.Name(), runtime.GOARCH), nil
 }
 
-// Lacks says what this host is missing, asked once per Provider.
+// Lacks says what this host is missing. Once nothing is, it is not asked again;
+// what is missing may be there the next time.
 func (p *Provider) Lacks(ctx context.Context) []machine.Lack {
-	p.probe.Do(func() { p.lacks = append(p.opt.Driver.Probe(ctx), probeHost(p.opt.Dir)...) })
-	return p.lacks
+	p.probing.Lock()
+	defer p.probing.Unlock()
+	if p.complete {
+		return nil
+	}
+	// A caller that gives up would look like a host that lacks something.
+	lacks := append(p.opt.Driver.Probe(context.WithoutCancel(ctx)), probeHost(p.opt.Dir)...)
+	p.complete = len(lacks) == 0
+	return lacks
 }
 
 // refuseLacks turns a missing host feature into a refusal that names it: a
@@ -175,6 +183,9 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 	deadline, err := r.ExpiresAt.Time()
 	if err != nil || !deadline.After(p.opt.Now()) {
 		return none, sandbox.Conflict(sandbox.OpProvision, "expires_at in the future", string(r.ExpiresAt))
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
 	}
 	if err := p.refuseLacks(ctx); err != nil {
 		return none, err
