@@ -39,7 +39,8 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	}
 	defer pipes.close()
 
-	settled := sandbox.Settlement{StartedAt: sandbox.At(p.opt.Now())}
+	started := p.opt.Now()
+	settled := sandbox.Settlement{StartedAt: sandbox.At(started)}
 	// The timer runs from before the start, so that a program that is slow to
 	// load cannot stretch its bound.
 	running, cancel := context.WithTimeout(ctx, time.Duration(c.TimeoutSeconds)*time.Second)
@@ -70,7 +71,7 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	if err != nil {
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInstanceLost, err)
 	}
-	settled.FinishedAt = sandbox.At(p.opt.Now())
+	settled.FinishedAt = p.since(started)
 	settled.Stdout, settled.Stderr = stdout.bytes, stderr.bytes
 	switch {
 	case over != "" || stdout.over || stderr.over:
@@ -91,6 +92,12 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInstanceLost, errors.Join(waitErr, m.Alive()))
 	}
 	return settled, nil
+}
+
+// since is the time now, never before started: a host's clock can be set back
+// while a command runs, and the result would then contradict itself.
+func (p *Provider) since(started time.Time) sandbox.Timestamp {
+	return sandbox.At(started.Add(max(0, p.opt.Now().Sub(started))))
 }
 
 // await blocks until the program ended, its time is up, or a stream flooded.

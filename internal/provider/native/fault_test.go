@@ -417,3 +417,29 @@ func TestCleanup_AnotherDriversInstanceIsNotTouched(t *testing.T) {
 		t.Errorf("left:\n%s", strings.Join(left, "\n"))
 	}
 }
+
+// A clock that is set back while a command runs does not make its result a lie.
+func TestExecute_AClockThatGoesBackwards(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		opt := p.opt
+		var mu sync.Mutex
+		now := time.Now().Round(0)
+		opt.Now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			now = now.Add(-time.Second)
+			return now
+		}
+		other, err := New(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := activated(t, other)
+		if err := sh(t, other, id, "true").Validate(1 << 20); err != nil {
+			t.Error(err)
+		}
+		if e := open(t, other, id, "true").Evidence(); e.ObservedAt.Before(e.StartedAt) {
+			t.Errorf("observed at %s, started at %s", e.ObservedAt, e.StartedAt)
+		}
+	})
+}

@@ -85,7 +85,7 @@ func (l *process) start(ctx context.Context, processID string, r sandbox.Process
 		return sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
 	}
 	p := l.in.p
-	started := sandbox.At(p.opt.Now())
+	started := p.opt.Now()
 	l.proc, err = l.m.Exec(ctx, machine.Command{
 		Argv: append([]string{r.Executable}, r.Arguments...), Env: l.in.environment(r.Environment), Dir: r.WorkingDirectory,
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
@@ -96,7 +96,7 @@ func (l *process) start(ctx context.Context, processID string, r sandbox.Process
 	}
 	pipes.closeGuest()
 	l.pipes, l.stderr = pipes, newBacklog(pipes.host[2])
-	l.evidence = sandbox.EvidenceOf(l.in.describe(), processID, Envelope(p.opt.Driver.Name(), "").Enforcement, started, sandbox.At(p.opt.Now()))
+	l.evidence = sandbox.EvidenceOf(l.in.describe(), processID, Envelope(p.opt.Driver.Name(), "").Enforcement, sandbox.At(started), p.since(started))
 	return nil
 }
 
