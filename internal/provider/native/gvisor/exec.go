@@ -191,8 +191,10 @@ func (m *gvisorMachine) startError(ctx context.Context, c machine.Command, err e
 		{"is a directory", nil},
 		{"exec format error", nil},
 		{"too many levels of symbolic links", nil},
+		{"too many symbolic links", nil}, // the same, in the sentry's own words
 		{"file name too long", nil},
 		{"argument list too long", nil},
+		{"Failed to load stack", nil}, // arguments and environment do not fit on it
 	} {
 		if strings.Contains(remote.Message, mistake.text) {
 			where := c.Argv[0]
