@@ -16,12 +16,12 @@ import (
 
 // docker is a daemon of our own, with all its state in the bench's directory.
 type docker struct {
-	w      *world
-	daemon *exec.Cmd
-	ended  chan struct{}
-	host   string
-	image  string
-	etc    bool // /etc/docker was there before
+	w       *world
+	daemon  *exec.Cmd
+	ended   chan struct{}
+	host    string
+	image   string
+	foreign []string // directories outside our own that were not there before
 }
 
 // startDocker starts dockerd and loads the image. An error that says what is
@@ -37,8 +37,13 @@ func startDocker(ctx context.Context, w *world) (*docker, error) {
 		return nil, err
 	}
 	d := &docker{w: w, host: "unix://" + filepath.Join(dir, "s"), ended: make(chan struct{})}
-	_, err := os.Stat("/etc/docker")
-	d.etc = err == nil
+	// dockerd keeps a key in /etc/docker, and the shims their sockets below
+	// /run; neither takes another place for it.
+	for _, dir := range []string{"/etc/docker", "/run/docker", "/run/containerd"} {
+		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+			d.foreign = append(d.foreign, dir)
+		}
+	}
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err
@@ -107,13 +112,25 @@ func (d *docker) close() error {
 		<-d.ended
 	}
 	reapOrphans()
-	if !d.etc { // dockerd keeps a key there and takes no other place for it
-		os.Remove("/etc/docker/key.json")
-		os.Remove("/etc/docker")
+	for _, dir := range d.foreign {
+		os.Remove(filepath.Join(dir, "key.json"))
+		removeEmpty(dir)
 	}
 	dir := filepath.Join(d.w.dir, "docker")
 	for _, m := range mountsBelow(dir) {
 		unix.Unmount(m, unix.MNT_DETACH)
 	}
 	return os.RemoveAll(dir)
+}
+
+// removeEmpty removes a tree of empty directories, and nothing that holds a
+// file: another daemon may have come meanwhile.
+func removeEmpty(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			removeEmpty(filepath.Join(dir, e.Name()))
+		}
+	}
+	os.Remove(dir)
 }

@@ -86,7 +86,7 @@ func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Benchmark results\n\n%s; %s; load before %s, after %s; %.0f s.\n", r.began.UTC().Format("2006-01-02 15:04 MST"),
 		machineLine(), r.load, loadAverage(), time.Since(r.began).Seconds())
-	fmt.Fprintf(&b, "Command: `CGO_ENABLED=0 go run ./bench %s`. Medians (minimum); the sides of a pair took turns.\n\n", strings.Join(os.Args[1:], " "))
+	fmt.Fprintf(&b, "Command: `%s`. Medians (minimum); the sides of a pair took turns.\n\n", shellLine(append([]string{"go", "run", "./bench"}, os.Args[1:]...)))
 	b.WriteString("| what | ours | raw | raw is | ratio | bound | |\n|---|---|---|---|---|---|---|\n")
 	for _, l := range r.lines {
 		b.WriteString(l.markdown() + "\n")
