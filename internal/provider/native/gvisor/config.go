@@ -24,6 +24,7 @@ func (d *Driver) flags(s machine.Spec) map[string]string {
 		"host-settings":      "ignore",
 		"host-uds":           "none",
 		"panic-log":          filepath.Join(s.StateDir, "panic.log"),
+		"log":                errorLog(s), // what a part of the sandbox says as it gives up
 		"watchdog-action":    "log",
 		"ref-leak-mode":      "disabled",
 		"cpu-num-from-quota": "true",

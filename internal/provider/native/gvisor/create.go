@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,7 +112,7 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("create sandbox: helper: %s%s (%v, %v)", result.Error, bytes.TrimSpace(said.Bytes()), waitErr, readErr)
+		return nil, fmt.Errorf("create sandbox: helper: %s%s%s (%v, %v)", result.Error, bytes.TrimSpace(said.Bytes()), lastWords(errorLog(s)), waitErr, readErr)
 	}
 	m, err := d.adopt(s, result, ownerWrite)
 	if err != nil {
@@ -119,6 +120,28 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 		return nil, err
 	}
 	return m, nil
+}
+
+func errorLog(s machine.Spec) string { return filepath.Join(s.StateDir, "runsc.log") }
+
+// lastWords are the reasons that sentry and gofer left in the error log: the
+// helper sees no more of their failure than that a pipe has ended.
+func lastWords(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var words strings.Builder
+	for lines := json.NewDecoder(io.LimitReader(f, maxResult)); ; {
+		var line struct {
+			Message string `json:"msg"`
+		}
+		if lines.Decode(&line) != nil {
+			return words.String()
+		}
+		words.WriteString(": " + line.Message)
+	}
 }
 
 // createMain is the helper. It exits with 0 once init runs.
