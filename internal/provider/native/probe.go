@@ -50,6 +50,11 @@ func probeHost(dir string) []machine.Lack {
 			break // without the first none of the others
 		}
 	}
+	if fd, err := unix.PidfdOpen(os.Getpid(), 0); err != nil {
+		lack("", "processes cannot be held by pidfd_open: "+err.Error(), "use Linux 5.3 or later and allow pidfd_open")
+	} else {
+		unix.Close(fd)
+	}
 	root, err := contain.Open("/", contain.Options{})
 	if err != nil {
 		lack("", "files cannot be read with physical containment: "+err.Error(), "use Linux 5.6 or later and allow openat2")

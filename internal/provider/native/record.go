@@ -86,7 +86,7 @@ func writeBeginning(at place, r record) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = os.NewSyscallError("flock", syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
 	if err == nil {
 		err = os.WriteFile(at.record(), body, 0o600)
 	}

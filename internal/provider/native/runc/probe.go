@@ -38,6 +38,9 @@ func (d *driver) Probe(ctx context.Context) []machine.Lack {
 	if major, minor, ok := kernelVersion(); ok && (major < 5 || major == 5 && minor < 14) {
 		lack("", "the kernel is older than 5.14 and cannot kill a cgroup as one", "boot Linux 5.14 or newer")
 	}
+	if err := unix.Unshare(0); err != nil {
+		lack("sandbox_isolation", "runc cannot make namespaces: unshare: "+err.Error(), "allow unshare where this program runs")
+	}
 	all, err := hierarchies()
 	if err != nil {
 		lack("", "the cgroup mounts cannot be read: "+err.Error(), "mount /proc")
