@@ -32,23 +32,6 @@ var steps = []string{
 // crashChild is the controlling process of a crash test: it goes through one
 // life and dies by SIGKILL at one step, having said that it got there.
 func crashChild(step string) {
-	dir, driver, root := os.Getenv("CRASH_DIR"), os.Getenv("CRASH_DRIVER"), os.Getenv("CRASH_IMAGE")
-	fail := func(err error) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(3)
-		}
-	}
-	var d machine.Driver = runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: cgroupParent})
-	var err error
-	if driver == "runsc" {
-		d, err = gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: cgroupParent})
-		fail(err)
-	}
-	store, err := image.Open(os.Getenv("CRASH_STORE"), image.Options{IDBase: IDBase})
-	fail(err)
-	init, err := os.ReadFile(os.Getenv("CRASH_INIT"))
-	fail(err)
 	reached := func(at string) {
 		if at == step {
 			fmt.Println("reached " + at)
@@ -56,24 +39,54 @@ func crashChild(step string) {
 			select {}
 		}
 	}
-	p, err := New(Options{Dir: dir, Driver: d, Images: store, Init: init, Step: reached})
-	fail(err)
-	shared.img, err = store.Resolve(context.Background(), root)
-	fail(err)
+	p := childProvider(reached)
 	h, err := p.Provision(context.Background(), request(p, work))
-	fail(err)
+	childFailed(err)
 	id := h.Value.InstanceID
-	fail(p.WriteFile(context.Background(), id, sandbox.FileWrite{Path: "/workspace/repo/f", Content: []byte("x")}))
+	childFailed(p.WriteFile(context.Background(), id, sandbox.FileWrite{Path: "/workspace/repo/f", Content: []byte("x")}))
 	_, err = p.Activate(context.Background(), id)
-	fail(err)
+	childFailed(err)
 	_, err = p.OpenProcess(context.Background(), id, processID, sandbox.ProcessRequest{
 		Executable: "/bin/sh", Arguments: []string{"-c", "setsid sleep 600 & sleep 600"}, WorkingDirectory: "/", Environment: map[string]string{},
 	})
-	fail(err)
+	childFailed(err)
 	reached("running")
 	_, err = p.Release(context.Background(), id, sandbox.ReleaseRequest{})
-	fail(err)
+	childFailed(err)
 	os.Exit(4) // the step was never reached
+}
+
+func childFailed(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+}
+
+// childProvider opens, in a child of the test, the provider that its parent
+// described with childEnv.
+func childProvider(step func(string)) *Provider {
+	dir := os.Getenv("CHILD_DIR")
+	var d machine.Driver = runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: cgroupParent})
+	var err error
+	if os.Getenv("CHILD_DRIVER") == "runsc" {
+		d, err = gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: cgroupParent})
+		childFailed(err)
+	}
+	store, err := image.Open(os.Getenv("CHILD_STORE"), image.Options{IDBase: IDBase})
+	childFailed(err)
+	init, err := os.ReadFile(os.Getenv("CHILD_INIT"))
+	childFailed(err)
+	p, err := New(Options{Dir: dir, Driver: d, Images: store, Init: init, Step: step})
+	childFailed(err)
+	shared.img, err = store.Resolve(context.Background(), os.Getenv("CHILD_IMAGE"))
+	childFailed(err)
+	return p
+}
+
+func childEnv(p *Provider, more ...string) []string {
+	return append(append(os.Environ(), more...), "CHILD_DIR="+p.opt.Dir, "CHILD_DRIVER="+p.opt.Driver.Name(),
+		"CHILD_IMAGE="+shared.img.Reference, "CHILD_STORE="+filepath.Join(shared.dir, "images"), "CHILD_INIT="+p.initPath)
 }
 
 // crash runs one life that dies at step and returns its child's output.
@@ -84,8 +97,7 @@ func crash(t *testing.T, p *Provider, step string) {
 		t.Fatal(err)
 	}
 	child := exec.Command(self)
-	child.Env = append(os.Environ(), "CHECKFU_TEST_CRASH="+step, "CRASH_DIR="+p.opt.Dir, "CRASH_DRIVER="+p.opt.Driver.Name(),
-		"CRASH_IMAGE="+shared.img.Reference, "CRASH_STORE="+filepath.Join(shared.dir, "images"), "CRASH_INIT="+p.initPath)
+	child.Env = childEnv(p, "CHECKFU_TEST_CRASH="+step)
 	out, err := child.CombinedOutput()
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
 	if err == nil || !ok || status.Signal() != syscall.SIGKILL || !strings.Contains(string(out), "reached "+step) {

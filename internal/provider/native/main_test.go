@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if run := os.Getenv("CHECKFU_TEST_CRASH"); run != "" {
 		crashChild(run)
 	}
+	if refused := os.Getenv("CHECKFU_TEST_REFUSED"); refused != "" {
+		refusedChild(refused)
+	}
 	if os.Geteuid() != 0 {
 		fmt.Println("SKIP native provider: needs root")
 		os.Exit(0)

@@ -73,7 +73,7 @@ func TestExecute_EveryStrangeCommandIsRefusedOrCarriedOut(t *testing.T) {
 				}
 				if c.stdout == "" {
 					refused := errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonStartFailed}) ||
-					errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotFound})
+						errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonNotFound})
 					// The contract itself may refuse it before any machine is asked.
 					if !refused && command.Validate() == nil {
 						t.Errorf("%s %.300v", showExit(s), err)
