@@ -26,6 +26,7 @@ func Dispatch() {
 		// The sentry's umount child runs under this very name; without it
 		// starting the root container fails with nothing but EOF.
 		name == "/proc/self/exe":
+		offerFilters()
 		cli.Run(nil, commands(), nil)
 		os.Exit(0)
 	}
