@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -181,38 +180,6 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 		return nil, errors.Join(err, m.Destroy(undo))
 	}
 	return m, nil
-}
-
-// verify reads back from outside the guest what the nine axes claim. An axis
-// that a twin leaves out on purpose is not looked at.
-func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.Spec) error {
-	if in.p.twin != (machine.Twin{}) || in.p.twinHome != (twinHome{}) {
-		return nil
-	}
-	seen, err := m.Observe(ctx)
-	if err != nil {
-		return fmt.Errorf("read back the machine: %w", err)
-	}
-	var broken []string
-	must := func(axis sandbox.Axis, holds bool, what string) {
-		if !holds {
-			broken = append(broken, string(axis)+": "+what)
-		}
-	}
-	must(sandbox.AxisSandboxIsolation, seen.UserNamespace && seen.PidNamespace && seen.MountNamespace && seen.Seccomp, "not in namespaces and seccomp of its own")
-	must(sandbox.AxisNoNewPrivileges, seen.NoNewPrivileges, "a process of the machine lacks no_new_privs")
-	must(sandbox.AxisCapabilitiesDropped, seen.CapabilitiesZero, "a process of the machine holds host capabilities")
-	must(sandbox.AxisNetworkPolicy, seen.NetNamespace && onlyLoopback(seen.Interfaces), fmt.Sprintf("interfaces %v", seen.Interfaces))
-	must(sandbox.AxisResourceLimits, len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
-		seen.PidsLimit > 0 && seen.CPUQuotaMillis > 0 && seen.CPUQuotaMillis <= spec.Limits.CPUMillis,
-		fmt.Sprintf("memory %d, pids %d, cpu %d", seen.MemoryLimit, seen.PidsLimit, seen.CPUQuotaMillis))
-	size, err := filesystemLimit(in.at)
-	must(sandbox.AxisDiskLimit, err == nil && size <= (in.request.Profile.ResourceLimits.DiskBytes+4095)/4096*4096, fmt.Sprintf("home of %d bytes", size))
-	must(sandbox.AxisRootReadOnly, readOnlyMount(in.at.root()), "the root is mounted writable")
-	if len(broken) > 0 {
-		return fmt.Errorf("a control does not hold: %s", strings.Join(broken, "; "))
-	}
-	return nil
 }
 
 // use returns the running machine for one operation, or why there is none.

@@ -18,7 +18,7 @@ import (
 //
 // What the host cannot see of a gVisor machine (the workload's uid, its
 // capabilities and its no_new_privs are the sentry's own state) is not in it:
-// NoNewPrivileges, CapabilitiesZero and Seccomp speak of the sentry, the gofer
+// NonRoot, NoNewPrivileges, CapabilitiesZero and Seccomp speak of the sentry, the gofer
 // and the processes that run guest code, all of them.
 func (m *gvisorMachine) Observe(ctx context.Context) (machine.Observed, error) {
 	if err := m.Alive(); err != nil {
@@ -35,7 +35,7 @@ func (m *gvisorMachine) Observe(ctx context.Context) (machine.Observed, error) {
 	}
 	o := machine.Observed{
 		UserNamespace: true, PidNamespace: true, MountNamespace: true, NetNamespace: true,
-		NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
+		NonRoot: true, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
 	}
 	for _, pid := range found {
 		s, err := look(pid)
@@ -51,6 +51,7 @@ func (m *gvisorMachine) Observe(ctx context.Context) (machine.Observed, error) {
 		o.PidNamespace = o.PidNamespace && s.own("pid")
 		o.MountNamespace = o.MountNamespace && s.own("mnt")
 		o.NetNamespace = o.NetNamespace && s.own("net")
+		o.NonRoot = o.NonRoot && s.within(m.spec.IDBase)
 		o.NoNewPrivileges = o.NoNewPrivileges && s.status["NoNewPrivs"] == "1"
 		o.Seccomp = o.Seccomp && s.status["Seccomp"] == "2"
 		// Capabilities count in a process's own user namespace only: in
@@ -84,6 +85,18 @@ func (m *gvisorMachine) Observe(ctx context.Context) (machine.Observed, error) {
 type seen struct {
 	namespaces map[string]string // type to link of the process
 	status     map[string]string
+}
+
+// within reports whether all user ids of a process are in the machine's block.
+func (s seen) within(base uint32) bool {
+	ids := strings.Fields(s.status["Uid"])
+	for _, text := range ids {
+		id, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || id < uint64(base) || id >= uint64(base)+machine.IDs {
+			return false
+		}
+	}
+	return len(ids) == 4
 }
 
 func hostNamespaces() map[string]string {

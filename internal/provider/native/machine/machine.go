@@ -160,6 +160,7 @@ type Observed struct {
 	MountNamespace   bool     // own mount namespace
 	NetNamespace     bool     // own network namespace
 	Interfaces       []string // network interfaces the machine's namespace holds
+	NonRoot          bool     // no process has the host's root as a user, nor guest root where the host can see who the workload is
 	NoNewPrivileges  bool
 	CapabilitiesZero bool // no capability outside the machine's own user namespace
 	Seccomp          bool

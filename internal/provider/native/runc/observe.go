@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +27,7 @@ func (m *instance) Observe(ctx context.Context) (machine.Observed, error) {
 	}
 	o := machine.Observed{
 		UserNamespace: true, PidNamespace: true, MountNamespace: true, NetNamespace: true,
-		NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
+		NonRoot: true, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
 	}
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
@@ -44,6 +45,7 @@ func (m *instance) Observe(ctx context.Context) (machine.Observed, error) {
 		o.PidNamespace = o.PidNamespace && p.own["pid"]
 		o.MountNamespace = o.MountNamespace && p.own["mnt"]
 		o.NetNamespace = o.NetNamespace && p.own["net"]
+		o.NonRoot = o.NonRoot && p.runsAs(m.idBase+machine.WorkloadID)
 		o.NoNewPrivileges = o.NoNewPrivileges && p.noNewPrivileges
 		o.CapabilitiesZero = o.CapabilitiesZero && p.capabilitiesZero
 		o.Seccomp = o.Seccomp && p.filtered
@@ -61,9 +63,16 @@ func (m *instance) Observe(ctx context.Context) (machine.Observed, error) {
 
 type seen struct {
 	own              map[string]bool // namespaces that are not this process's
+	users            []string        // real, effective, saved and file system id
 	noNewPrivileges  bool
 	capabilitiesZero bool
 	filtered         bool
+}
+
+// runsAs reports whether all of a process's user ids are id.
+func (s seen) runsAs(id uint32) bool {
+	want := strconv.FormatUint(uint64(id), 10)
+	return len(s.users) == 4 && !slices.ContainsFunc(s.users, func(u string) bool { return u != want })
 }
 
 func look(pid int) (seen, error) {
@@ -89,6 +98,8 @@ func look(pid int) (seen, error) {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch name {
+		case "Uid":
+			s.users = strings.Fields(value)
 		case "NoNewPrivs":
 			s.noNewPrivileges = value == "1"
 		case "Seccomp":
