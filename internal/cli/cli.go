@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
@@ -36,6 +38,9 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
+		if _, ours := errors.AsType[*argument.Error](err); !ours && !a.started {
+			err = argument.Wrong("%v; see checkfu --help", err)
+		}
 		a.complain(err)
 		return a.codeOf(err)
 	}
@@ -53,14 +58,18 @@ folder and a record of what was enforced and by whom.`,
   checkfu image build-base                  # once: a Debian base image
   checkfu run --repo . -- make test         # the work itself`,
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
-		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.started = true
+			return noneEmpty(cmd)
+		},
 	}
 	root.PersistentFlags().StringVar(&a.state, "state", "", "directory of images and machines (default $CHECKFU_STATE, else /var/lib/checkfu for root, else $XDG_STATE_HOME/checkfu)")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// The words after a mistyped short flag can be a secret ("-eKEY=…").
 		message, _, _ := strings.Cut(err.Error(), " in -")
-		return argument.Wrong("%s", message)
+		return argument.Wrong("%s; see %s --help", message, cmd.CommandPath())
 	})
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.runCommand(), a.imageCommand(), a.doctorCommand(), a.psCommand(), a.sweepCommand(),
 		a.envelopeCommand(), a.versionCommand(), exitCodesTopic())
 	return root
@@ -106,6 +115,52 @@ func (a *app) stateDir() (string, error) {
 		return "", argument.Unexpected(from, "a directory", dir)
 	}
 	return abs, nil
+}
+
+// usableState is stateDir, made where it is missing.
+func (a *app) usableState() (string, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return "", err
+	}
+	// Machines run under ids of their own and pass through on the way to
+	// their part.
+	if err = os.MkdirAll(dir, 0o711); err == nil {
+		err = unix.Access(dir, unix.W_OK|unix.X_OK)
+	}
+	if err == nil {
+		return dir, nil
+	}
+	flag := "--state"
+	if a.state == "" && os.Getenv("CHECKFU_STATE") != "" {
+		flag = "CHECKFU_STATE"
+	}
+	return "", argument.Wrong("%s: expected a directory that can be made and written, got %q (%v): run checkfu with sudo, or name another", flag, dir, err)
+}
+
+// noneEmpty refuses a flag that was given without a value: it would mean the
+// default, which the person who typed an unset variable did not want.
+func noneEmpty(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = argument.Unexpected("--"+f.Name, "a value", "")
+		}
+	})
+	return err
+}
+
+// helpCommand is "checkfu help", which also has topics that are no commands.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Say how a command is used", Example: "  checkfu help run\n  checkfu help exit-codes",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return argument.Unexpected("help", "a command or a topic (see checkfu --help)", strings.Join(args, " "))
+			}
+			return found.Help()
+		},
+	}
 }
 
 // noArguments refuses arguments of commands that take none.

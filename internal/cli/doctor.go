@@ -53,7 +53,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			doc := examine(cmd, dir)
+			doc := a.examine(cmd, dir)
 			if !doc.Drivers[0].Ready {
 				a.code = ExitNotReady
 			}
@@ -68,12 +68,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-func examine(cmd *cobra.Command, dir string) doctorDocument {
+func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 	doc := doctorDocument{Schema: "checkfu.doctor.v1", State: strings.ToValidUTF8(dir, "\uFFFD"), Notes: []string{zeroRetention}}
+	_, unusable := a.usableState()
 	for _, name := range all.Hosts() {
 		d := doctorDriver{Name: name}
-		o, err := all.Open(name, all.Options{Dir: dir})
-		if err != nil {
+		if unusable != nil {
+			d.Lacks = append(d.Lacks, doctorLack{What: unusable.Error()})
+		} else if o, err := all.Open(name, all.Options{Dir: dir}); err != nil {
 			d.Lacks = append(d.Lacks, doctorLack{What: argument.OneLine(err.Error())})
 		} else {
 			for _, l := range o.Host.Lacks(cmd.Context()) {

@@ -45,14 +45,14 @@ func TestExitCode(t *testing.T) {
 
 func TestUnmetRequirementsNameTheFlag(t *testing.T) {
 	for want, unmet := range map[string]*sandbox.Error{
-		"--memory: ":   sandbox.Unavailable("select", sandbox.RequireResources, "memory_bytes 1", "memory_bytes 32 to 64"),
-		"--pids: ":     sandbox.Unavailable("select", sandbox.RequireResources, "max_processes 1", "max_processes 8 to 9"),
-		"--cpus: ":     sandbox.Unavailable("select", sandbox.RequireResources, "cpu_millis 1", "cpu_millis 50 to 60"),
-		"--image: ":    sandbox.Unavailable("select", sandbox.RequireBaseImage, "a", "b"),
-		"--provider: ": sandbox.Unavailable("select", sandbox.RequireTier, "container", "microvm"),
+		`--memory: expected 32B to 4.0TiB (what the provider offers), got "1B"`:    sandbox.Unavailable("select", sandbox.RequireResources, "memory_bytes 1", "memory_bytes 32 to 4398046511104"),
+		`--pids: expected 8 to 9 (what the provider offers), got "1"`:              sandbox.Unavailable("select", sandbox.RequireResources, "max_processes 1", "max_processes 8 to 9"),
+		`--cpus: expected 0.05 to 6 (what the provider offers), got "0.001"`:       sandbox.Unavailable("select", sandbox.RequireResources, "cpu_millis 1", "cpu_millis 50 to 6000"),
+		`--image: expected b (what the provider offers), got "a"`:                  sandbox.Unavailable("select", sandbox.RequireBaseImage, "a", "b"),
+		`--provider: expected microvm (what the provider offers), got "container"`: sandbox.Unavailable("select", sandbox.RequireTier, "container", "microvm"),
 	} {
 		err := explain(&runner.Error{Phase: runner.PhaseSelect, Err: unmet}, &runner.Record{})
-		if !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), unmet.Actual) {
+		if err.Error() != want {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 func (a *app) eachHost(cmd *cobra.Command, do func(ctx context.Context, o *all.Opened) error) error {
 	ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
-	dir, err := a.stateDir()
+	dir, err := a.usableState()
 	if err != nil {
 		return err
 	}
@@ -81,6 +81,9 @@ func (a *app) psCommand() *cobra.Command {
 			if asJSON {
 				return errors.Join(a.printJSON(doc), err)
 			}
+			if err != nil && len(doc.Machines) == 0 {
+				return err
+			}
 			w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "INSTANCE\tPROVIDER\tOWNER\tRUN\tCREATED\tEXPIRES\tIMAGE")
 			for _, m := range doc.Machines {
@@ -124,10 +127,12 @@ func (a *app) sweepCommand() *cobra.Command {
 				}
 				return err
 			})
-			if dir, stateErr := a.stateDir(); stateErr == nil {
-				runs, sweepErr := sweepScratch(dir)
-				doc.RunIDs, err = runs, errors.Join(err, sweepErr)
+			dir, stateErr := a.usableState()
+			if stateErr != nil {
+				return stateErr
 			}
+			runs, sweepErr := sweepScratch(dir)
+			doc.RunIDs, err = runs, errors.Join(err, sweepErr)
 			if asJSON {
 				return errors.Join(a.printJSON(doc), err)
 			}

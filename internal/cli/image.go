@@ -41,7 +41,7 @@ func (a *app) imageCommand() *cobra.Command {
 func (a *app) withStore(cmd *cobra.Command, do func(ctx context.Context, store *image.Store) error) error {
 	ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
-	dir, err := a.stateDir()
+	dir, err := a.usableState()
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (a *app) withStore(cmd *cobra.Command, do func(ctx context.Context, store *
 	bar.end()
 	var wrong *image.Error
 	if errors.As(err, &wrong) && wrong.Kind != nil && !errors.Is(err, image.ErrInUse) {
-		return argument.Wrong("image %s", wrong.Error())
+		return argument.Wrong("%v", wrong)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -19,8 +20,8 @@ type signals struct {
 // interruptions takes the signals over that would end this process, and with
 // it its chance to clean up: Ctrl-C, SIGTERM, a terminal that goes away, and
 // writing to an output that nobody reads any more (which then is an error of
-// that write).
-func interruptions() *signals {
+// that write). first is called with the first Ctrl-C.
+func interruptions(first func()) *signals {
 	s := &signals{
 		c: make(chan sandbox.ControlSignal), in: make(chan os.Signal, 4),
 		pipe: make(chan os.Signal, 1), quit: make(chan struct{}),
@@ -31,12 +32,14 @@ func interruptions() *signals {
 	}
 	signal.Notify(s.pipe, syscall.SIGPIPE)
 	go func() {
+		var once sync.Once
 		for {
 			select {
 			case sig := <-s.in:
 				control := sandbox.SignalTerminate
 				if sig == syscall.SIGINT {
 					control = sandbox.SignalInterrupt
+					once.Do(first)
 				}
 				select {
 				case s.c <- control:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,6 +26,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
+			// Machines run under ids of their own and pass through.
+			for _, dir := range []string{e.WorkDir, filepath.Dir(e.WorkDir)} {
+				if err := os.Chmod(dir, 0o711); err != nil {
+					return err
+				}
+			}
 			e.Setenv("CHECKFU_STATE", e.WorkDir+"/state")
 			e.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
 			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")

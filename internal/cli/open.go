@@ -3,9 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/image"
@@ -31,7 +35,7 @@ func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.O
 		}
 		return opened, func() {}, err
 	}
-	dir, err := a.stateDir()
+	dir, err := a.usableState()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,28 +43,28 @@ func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.O
 	if err != nil {
 		return nil, nil, err
 	}
-	base, err := resolveImage(ctx, store, ref)
-	if err != nil {
-		return nil, nil, err
-	}
 	opened, err := all.Open(name, all.Options{Dir: dir, Images: store})
 	if err != nil {
 		return nil, nil, err
 	}
-	opened.Image = base
-	return opened, func() {
+	closeProvider := func() {
 		if err := opened.Close(); err != nil {
 			a.complain(err)
 		}
-	}, nil
+	}
+	opened.Image, err = resolveImage(ctx, store, ref)
+	if err != nil {
+		// Who has no image yet is told first what an image would not help.
+		if lacks := opened.Host.Lacks(ctx); ref == "" && len(lacks) > 0 {
+			err = fmt.Errorf("%s cannot run here: %s: %s; checkfu doctor says what else is missing", name, lacks[0].What, lacks[0].Remedy)
+		}
+		closeProvider()
+		return nil, nil, err
+	}
+	return opened, closeProvider, nil
 }
 
 func openStore(dir string, bar *progress) (*image.Store, error) {
-	// Machines run under ids of their own and pass through on the way to
-	// their part.
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, err
-	}
 	return image.Open(filepath.Join(dir, "images"), image.Options{IDBase: native.IDBase, Progress: bar.image})
 }
 
@@ -87,7 +91,7 @@ func resolveImage(ctx context.Context, store *image.Store, ref string) (string, 
 
 // checkOutDir refuses an output directory that cannot be made or entered.
 func checkOutDir(path string) error {
-	const flag, expected = "--out", "a directory that is there, or can be made"
+	const flag, expected = "--out", "a directory that can be written, or made"
 	if strings.IndexByte(path, 0) >= 0 {
 		return argument.Unexpected(flag, expected, path)
 	}
@@ -95,6 +99,9 @@ func checkOutDir(path string) error {
 		info, err := os.Stat(dir)
 		switch {
 		case err == nil && info.IsDir():
+			if unix.Access(dir, unix.W_OK|unix.X_OK) != nil {
+				return argument.Unexpected(flag, expected, path)
+			}
 			return nil
 		case err == nil || !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir):
 			return argument.Unexpected(flag, expected, path)
@@ -138,5 +145,40 @@ func explain(err error, record *runner.Record) error {
 	if flag == "" {
 		flag = "--provider"
 	}
-	return argument.Wrong("%s: expected %s (what the provider offers), got %q", flag, unmet.Actual, unmet.Expected)
+	return argument.Wrong("%s: expected %s (what the provider offers), got %q", flag, inUnits(unmet.Actual), inUnits(unmet.Expected))
+}
+
+// inUnits turns "memory_bytes 33554432 to 4398046511104" into "32.0MiB to
+// 4.0TiB"; other text stays as it is.
+func inUnits(s string) string {
+	axis, rest, _ := strings.Cut(s, " ")
+	format, ok := map[string]func(int64) string{
+		"memory_bytes": argument.Bytes, "disk_bytes": argument.Bytes,
+		"cpu_millis":           func(n int64) string { return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64) },
+		"max_processes":        func(n int64) string { return strconv.FormatInt(n, 10) },
+		"max_duration_seconds": func(n int64) string { return strconv.FormatInt(n, 10) + "s" },
+	}[axis]
+	if !ok {
+		return s
+	}
+	words := strings.Fields(rest)
+	for i, word := range words {
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+			words[i] = strings.ReplaceAll(format(n), " ", "")
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// notStarted is the provider's own word on why a command did not start, without
+// the names of the contract.
+func notStarted(record *runner.Record) (why, message string) {
+	for _, f := range record.Failures {
+		if f.Phase == runner.PhaseOpen {
+			if _, why, ok := strings.Cut(f.Message, strconv.Quote(sandbox.ReasonStartFailed)); ok {
+				return strings.TrimLeft(why, ": "), f.Message
+			}
+		}
+	}
+	return "", ""
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -70,6 +71,15 @@ func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
+}
+
+// note prints a line where the bar was, on a terminal only.
+func (p *progress) note(line string) {
+	if p.to == nil {
+		return
+	}
+	p.end()
+	fmt.Fprintf(p.to, "%s\n", line)
 }
 
 // before takes the bar off the screen when the first byte of w comes.

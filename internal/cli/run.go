@@ -94,14 +94,14 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 		return argument.Wrong("--provider: %v", err)
 	}
 	f.provider = name
-	signals := interruptions()
+	bar := a.progress(f.quiet)
+	defer bar.end()
+	signals := interruptions(func() { bar.note("checkfu: interrupting the command; Ctrl-C again ends the machine at once") })
 	defer signals.end()
 	spec.Stop = signals.c
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 
-	bar := a.progress(f.quiet)
-	defer bar.end()
 	spec.Progress = bar.phase
 	opened, closeProvider, err := a.open(ctx, name, f.image, bar)
 	if err != nil {
@@ -297,7 +297,9 @@ func (a *app) finish(f runFlags, record *runner.Record, patch *sink, runErr erro
 	case runner.CauseNotFound:
 		a.complain(fmt.Errorf("%s: no such command in the machine", record.Command.Arguments[0]))
 	case runner.CauseNotStarted:
-		a.complain(fmt.Errorf("%s: cannot be started in the machine", record.Command.Arguments[0]))
+		var why string
+		why, told = notStarted(record)
+		a.complain(fmt.Errorf("%s: cannot be started in the machine: %s", record.Command.Arguments[0], why))
 	}
 	patchPath := ""
 	if f.patch == "-" {

@@ -88,7 +88,7 @@ func (r *repository) locate(ctx context.Context, dir string) error {
 func notRepository(dir string) error {
 	for at := filepath.Dir(dir); at != filepath.Dir(at); at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
-			return fmt.Errorf("not the top of a git repository; %s is", printable(at))
+			return fmt.Errorf("not the top of a git repository, which is %s", printable(at))
 		}
 	}
 	return errors.New("not a git repository")

@@ -132,6 +132,7 @@ func (s *session) phase(phase Phase, do func() error) error {
 	if err == nil {
 		return nil
 	}
+	err = s.spec.hide(err)
 	if sig := s.stop.first(); sig != "" && s.record.Cause == "" {
 		s.record.Cause, s.record.StopSignal = CauseInterrupted, string(sig)
 	}
@@ -193,7 +194,7 @@ func (s *session) drive(ctx context.Context) error {
 				s.record.Disposition = released.Disposition
 				return nil
 			}
-			s.record.fail(PhaseRelease, releaseErr)
+			s.record.fail(PhaseRelease, s.spec.hide(releaseErr))
 		}
 		if destroyErr := s.runtime.Destroy(ending, s.id); destroyErr != nil {
 			return fmt.Errorf("machine %s may still be there, see checkfu sweep: %w", s.id, destroyErr)
@@ -217,7 +218,7 @@ func (s *session) work(ctx context.Context) error {
 		process, err = s.runtime.OpenProcess(ctx, s.id, s.spec.request())
 		if cause := startFailure(err); cause != "" {
 			s.record.Cause = cause
-			s.record.fail(PhaseOpen, err)
+			s.record.fail(PhaseOpen, s.spec.hide(err))
 			err = nil // the caller's mistake, and an answer
 		}
 		return err
