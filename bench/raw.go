@@ -42,7 +42,8 @@ func dispatchRaw() {
 }
 
 // runscFlags are those of internal/provider/native/gvisor, but for the files
-// that belong to one machine. checkFlags proves it.
+// that belong to one machine and for the cgroup, which the driver's helper has
+// joined by itself. checkFlags proves it.
 func (w *world) runscFlags() []string {
 	return []string{
 		"--root=" + w.stateRoot("runsc"), "--platform=systrap", "--network=none", "--overlay2=none", "--directfs=true",
@@ -69,7 +70,7 @@ func (w *world) checkFlags(id sandbox.InstanceID) error {
 				return nil // the subcommand: its flags are runsc's own business
 			}
 			name, _, _ := strings.Cut(a, "=")
-			if !raw[a] && !strings.HasSuffix(name, "-fd") && name != "--panic-log" {
+			if !raw[a] && !strings.HasSuffix(name, "-fd") && name != "--panic-log" && name != "--log" && name != "--ignore-cgroups" {
 				return fmt.Errorf("the driver's sentry has flag %s, the raw command does not", a)
 			}
 		}

@@ -47,9 +47,9 @@ const maxResult = 64 << 10
 
 // start runs the helper and takes the machine over. On error the caller sweeps.
 //
-// A helper, because on cgroup v1 runsc moves the whole calling process into the
-// machine's cgroup while it creates it, and because runsc code may exit or
-// panic: neither may happen to the provider.
+// A helper, because on cgroup v1 the process that creates a machine has to be in
+// its cgroup, and because runsc code may exit or panic: neither may happen to
+// the provider.
 func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, error) {
 	if err := os.MkdirAll(d.root, 0o711); err != nil {
 		return nil, err
@@ -182,6 +182,12 @@ func create(args []string) (createResult, error) {
 		return createResult{}, err
 	}
 	os.Stdin, os.Stdout, os.Stderr = null, null, null
+	if !unified() {
+		if err := join(spec); err != nil {
+			return createResult{}, err
+		}
+		conf.IgnoreCgroups = true
+	}
 
 	c, err := container.New(conf, container.Args{
 		ID:        request.ID,

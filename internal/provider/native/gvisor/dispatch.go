@@ -27,6 +27,13 @@ func Dispatch() {
 		// starting the root container fails with nothing but EOF.
 		name == "/proc/self/exe":
 		offerFilters()
+		if name == "runsc-sandbox" {
+			args, err := sentryArgs(os.Args)
+			if err != nil {
+				os.Exit(1) // its parent sees a sentry that does not come up
+			}
+			os.Args = args
+		}
 		cli.Run(nil, commands(), nil)
 		os.Exit(0)
 	}
