@@ -197,6 +197,16 @@ func TestDestroy_TreesThatResistRemoval(t *testing.T) {
 		}
 		live := open(t, p, id, "cd /workspace/repo/mod && exec sleep 60") // busy inside
 		_ = live
+		in, err := p.find(sandbox.OpDestroy, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A host process that stands in it, as a curious administrator would.
+		held, err := os.Open(filepath.Join(in.at.home(), "mounts", "0", "mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
 		if err := p.Destroy(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}

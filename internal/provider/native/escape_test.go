@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -101,6 +102,47 @@ func TestEnforcementStatement_NoCoreDump(t *testing.T) {
 		// 0 would not do: a host that pipes dumps to a program ignores it.
 		if p.opt.Driver.Name() == "runc" && strings.Join(strings.Fields(string(s.Stdout)), " ") != "Max core file size 1 1 bytes" {
 			t.Errorf("%s", s.Stdout)
+		}
+	})
+}
+
+// Nothing that a command leaves behind survives it, however deep it hid.
+func TestExecute_NoNamespaceHidesASurvivor(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		id := trapped(t, p)
+		s := sh(t, p, id, "/workspace/repo/hostile burrow /bin/sleep 94")
+		mustExit(t, s, 0)
+		if !bytes.Contains(s.Stdout, []byte("burrowed: ok")) {
+			t.Errorf("nothing was left behind, so it proves nothing: %s", s.Stdout)
+		}
+		if s := sh(t, p, id, "grep -ls '[s]leep' /proc/[0-9]*/cmdline"); len(s.Stdout) > 0 {
+			t.Errorf("survivors: %s", s.Stdout)
+		}
+	})
+}
+
+// B01: standard input ends by itself, whatever it is, and if it did not the
+// timeout would end the command.
+func TestExecute_StandardInputEnds(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		id := activated(t, p)
+		for _, input := range []string{"", "abc"} {
+			c := shell("cat")
+			c.Stdin, c.TimeoutSeconds = []byte(input), 2
+			begin := time.Now()
+			s, err := p.Execute(t.Context(), id, c)
+			if took := time.Since(begin); err != nil || s.TimedOut || string(s.Stdout) != input || took > 1500*time.Millisecond {
+				t.Errorf("%q after %s: %q %s %v", input, took, s.Stdout, showExit(s), err)
+			}
+		}
+		proc := open(t, p, id, "exec cat") // its input is never closed
+		c := shell("cat <&0; sleep 30")
+		c.TimeoutSeconds = 1
+		if s, err := p.Execute(t.Context(), id, c); err != nil || !s.TimedOut {
+			t.Errorf("%s %v", showExit(s), err)
+		}
+		if err := proc.Destroy(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -9,6 +9,7 @@
 //	hostile cross FROM TO            try to carry FROM/file over into TO, and to climb out
 //	hostile hold KIND COUNT          take COUNT of a thing that the kernel counts by user
 //	hostile bomb                     start itself, for ever
+//	hostile burrow PROGRAM ARG...    leave a program behind, as deep in namespaces as they go
 //	hostile fill                     start as many processes as it may
 package main
 
@@ -46,6 +47,8 @@ func main() {
 		for {
 			os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{})
 		}
+	case "burrow":
+		err = burrow(os.Args[2:])
 	case "fill":
 		fill()
 	}
