@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -95,5 +96,27 @@ func TestExecute_EveryStrangeCommandIsRefusedOrCarriedOut(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	})
+}
+
+// The value of a variable is said by no error, whatever is wrong with it.
+func TestExecute_NoErrorSaysAnEnvironmentValue(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		id := activated(t, p)
+		in, err := p.find(sandbox.OpExecute, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, env := range []string{"SECRET=hunter2\xff", "SECRET=hunter2\x00", "SECRET=hunter2" + strings.Repeat("x", 3<<20), "PATH=/hunter2"} {
+			// Past the contract's own checks, at the driver.
+			proc, err := in.machine.Exec(t.Context(), machine.Command{Argv: []string{"no-such"}, Env: []string{env}, Dir: "/"})
+			if err == nil {
+				proc.KillTree(t.Context())
+				t.Errorf("%.20q was taken", env)
+			} else if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%.20q: %.200v", env, err)
+			}
+		}
+		mustExit(t, sh(t, p, id, "true"), 0)
 	})
 }

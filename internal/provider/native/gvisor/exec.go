@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -103,11 +104,18 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 // it is JSON, in which other bytes than UTF-8 are replaced, and the guest's
 // strings end at the first NUL.
 func text(c machine.Command) error {
-	for _, list := range [][]string{c.Argv, c.Env, {c.Dir}} {
+	const variables = 1
+	for i, list := range [][]string{c.Argv, c.Env, {c.Dir}} {
 		for _, s := range list {
-			if !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 {
-				return &machine.StartError{Path: c.Argv[0], Err: fmt.Errorf("%q is not UTF-8 text without NUL", s)}
+			if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+				continue
 			}
+			what := strconv.Quote(s)
+			if i == variables {
+				name, _, _ := strings.Cut(s, "=") // a value is said nowhere
+				what = "the variable " + strconv.Quote(name)
+			}
+			return &machine.StartError{Path: c.Argv[0], Err: errors.New(what + " is not UTF-8 text without NUL")}
 		}
 	}
 	return nil
@@ -178,6 +186,12 @@ func (m *gvisorMachine) startError(ctx context.Context, c machine.Command, err e
 	if !ok {
 		return m.endedWithin(ctx, endBound)
 	}
+	// The sentry would quote PATH, which may be the caller's own and is then
+	// nobody else's business.
+	message, _, _ := strings.Cut(remote.Message, " in PATH [")
+	if message != remote.Message {
+		message = "executable file not found in PATH"
+	}
 	for _, mistake := range []struct {
 		text string
 		kind error // what errors.Is finds in the StartError, or nil
@@ -196,14 +210,14 @@ func (m *gvisorMachine) startError(ctx context.Context, c machine.Command, err e
 		{"argument list too long", nil},
 		{"Failed to load stack", nil}, // arguments and environment do not fit on it
 	} {
-		if strings.Contains(remote.Message, mistake.text) {
+		if strings.Contains(message, mistake.text) {
 			where := c.Argv[0]
-			if strings.HasPrefix(remote.Message, "failed to find initial working directory") {
+			if strings.HasPrefix(message, "failed to find initial working directory") {
 				where = c.Dir
 			}
-			cause := errors.New(remote.Message)
+			cause := errors.New(message)
 			if mistake.kind != nil {
-				cause = fmt.Errorf("%w (%s)", mistake.kind, remote.Message)
+				cause = fmt.Errorf("%w (%s)", mistake.kind, message)
 			}
 			return &machine.StartError{Path: where, Err: cause}
 		}
