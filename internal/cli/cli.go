@@ -57,6 +57,7 @@ folder and a record of what was enforced and by whom.`,
 		Example: `  checkfu doctor                            # what this machine can do
   checkfu image build-base                  # once: a Debian base image
   checkfu run --repo . -- make test         # the work itself`,
+		Version:       Version,
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.started = true
@@ -69,6 +70,7 @@ folder and a record of what was enforced and by whom.`,
 		message, _, _ := strings.Cut(err.Error(), " in -")
 		return argument.Wrong("%s; see %s --help", message, cmd.CommandPath())
 	})
+	root.SetVersionTemplate("checkfu {{.Version}}\n")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(a.runCommand(), a.imageCommand(), a.doctorCommand(), a.psCommand(), a.sweepCommand(),
 		a.envelopeCommand(), a.versionCommand(), exitCodesTopic())

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
@@ -245,6 +246,9 @@ func (f runFlags) checkTargets() error {
 				return err
 			}
 		}
+	}
+	if f.repo != "" && f.patch == "" && unix.Access(".", unix.W_OK|unix.X_OK) != nil {
+		return argument.Wrong("--patch: expected a file, since none can be written here: name one, or /dev/null for no patch")
 	}
 	if f.out == "" {
 		return nil

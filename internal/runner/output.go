@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -54,7 +55,10 @@ func (s *session) outputs(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return errors.Join(failures...)
+	if len(failures) > 0 {
+		return fmt.Errorf("output directory %s: %w", s.spec.OutDir, errors.Join(failures...))
+	}
+	return nil
 }
 
 // output copies one leaf, or says why not. What the workload did is a refusal;
