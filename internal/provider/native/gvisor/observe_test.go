@@ -34,7 +34,7 @@ func TestObserve(t *testing.T) {
 		Pids:          got.Pids,
 		UserNamespace: true, PidNamespace: true, MountNamespace: true, NetNamespace: true,
 		Interfaces:      []string{"lo"},
-		NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
+		NonRoot: true, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
 		CgroupPaths:    cgroupDirs(shared.d.cgroup(m.spec.ID)),
 		MemoryLimit:    512 << 20,
 		PidsLimit:      pidsLimit(machine.Limits{Processes: 128}),

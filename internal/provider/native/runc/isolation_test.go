@@ -164,7 +164,7 @@ func TestObserve(t *testing.T) {
 	got.Pids, got.CgroupPaths = nil, nil
 	want := machine.Observed{
 		UserNamespace: true, PidNamespace: true, MountNamespace: true, NetNamespace: true,
-		Interfaces: []string{"lo"}, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
+		Interfaces: []string{"lo"}, NonRoot: true, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
 		MemoryLimit: 256 << 20, PidsLimit: 200 + initTasks, CPUQuotaMillis: 2000,
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -184,7 +184,7 @@ func TestTwins(t *testing.T) {
 		observe func(machine.Observed) bool
 	}{
 		{"WritableRoot", machine.Twin{WritableRoot: true}, "echo x > /scratch/made", nil},
-		{"RootUser", machine.Twin{RootUser: true}, "[ $(id -u) = 0 ]", nil},
+		{"RootUser", machine.Twin{RootUser: true}, "[ $(id -u) = 0 ]", func(o machine.Observed) bool { return o.NonRoot }},
 		{"NewPrivileges", machine.Twin{NewPrivileges: true}, "while read k v; do [ $k$v = NoNewPrivs:0 ] && exit 0; done < /proc/self/status; exit 1", func(o machine.Observed) bool { return o.NoNewPrivileges }},
 		{"Capabilities", machine.Twin{Capabilities: true}, "while read k v; do [ $k = CapEff: ] && [ $v != 0000000000000000 ] && exit 0; done < /proc/self/status; exit 1", func(o machine.Observed) bool { return o.CapabilitiesZero }},
 		{"NoLimits", machine.Twin{NoLimits: true}, "i=0; while [ $i -lt 230 ]; do sleep 5 >/dev/null 2>&1 & i=$((i+1)); done; [ $i = 230 ]", func(o machine.Observed) bool { return o.MemoryLimit+o.PidsLimit+o.CPUQuotaMillis != 0 }},
