@@ -1,5 +1,7 @@
 package sandbox
 
+import "slices"
+
 // The bounds of the contract. A provider enforces them; a Runner enforces them
 // again on what it sends and on what comes back.
 // Source: contract "Bounds".
@@ -50,6 +52,6 @@ const HomePath = "/home/checkfu"
 
 // ReservedRoots returns the roots that no mount may overlap.
 // Source: contract "Paths, mounts, and what the Runner admits first".
-func ReservedRoots() []string {
-	return []string{"/dev", "/proc", "/run", "/sys", "/tmp", HomePath, ControlRoot, OutputPath}
-}
+func ReservedRoots() []string { return slices.Clone(reservedRoots) }
+
+var reservedRoots = []string{"/dev", "/proc", "/run", "/sys", "/tmp", HomePath, ControlRoot, OutputPath}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,22 +45,26 @@ func ValidateMounts(mounts []Mount) error {
 	if len(mounts) > MaxMounts {
 		return invalid("mounts", "at most "+strconv.Itoa(MaxMounts), strconv.Itoa(len(mounts)))
 	}
-	seen := make(map[string]bool, len(mounts))
 	for i, m := range mounts {
-		field := at("mounts", i)
-		err := first(CheckPath(field+".mount_path", m.MountPath), checkMember(field+".access", m.Access), checkMember(field+".kind", m.Kind))
+		err := m.validate()
+		if err == nil && slices.ContainsFunc(mounts[:i], func(o Mount) bool { return o.MountPath == m.MountPath }) {
+			err = invalid("mount_path", "no duplicate", m.MountPath)
+		}
 		if err != nil {
-			return err
+			return prefix(at("mounts", i), err)
 		}
-		for _, reserved := range ReservedRoots() {
-			if Within(m.MountPath, reserved) || Within(reserved, m.MountPath) {
-				return invalid(field+".mount_path", "no overlap with the reserved "+reserved, m.MountPath)
-			}
+	}
+	return nil
+}
+
+func (m Mount) validate() error {
+	if err := first(CheckPath("mount_path", m.MountPath), checkMember("access", m.Access), checkMember("kind", m.Kind)); err != nil {
+		return err
+	}
+	for _, reserved := range reservedRoots {
+		if Within(m.MountPath, reserved) || Within(reserved, m.MountPath) {
+			return invalid("mount_path", "no overlap with the reserved "+reserved, m.MountPath)
 		}
-		if seen[m.MountPath] {
-			return invalid(field+".mount_path", "no duplicate", m.MountPath)
-		}
-		seen[m.MountPath] = true
 	}
 	return nil
 }

@@ -31,10 +31,27 @@ func At(t time.Time) Timestamp { return Timestamp(t.UTC().Format(timestampLayout
 // leap seconds.
 func (t Timestamp) Time() (time.Time, error) {
 	parsed, err := time.Parse(timestampLayout, string(t))
-	if err != nil || parsed.Format(timestampLayout) != string(t) || parsed.Year() < 1970 || parsed.Year() > 9999 {
+	if err != nil || !t.shaped() || parsed.Year() < 1970 {
 		return time.Time{}, invalid("timestamp", "YYYY-MM-DDTHH:MM:SS.mmmZ, year 1970 to 9999", string(t))
 	}
 	return parsed, nil
+}
+
+// shaped reports whether t is digits where the layout has them and the layout's
+// text elsewhere. Parsing alone is lenient: it also takes a comma for the point,
+// one digit for an hour and signs for digits.
+func (t Timestamp) shaped() bool {
+	if len(t) != len(timestampLayout) {
+		return false
+	}
+	for i := range len(t) {
+		layout, c := timestampLayout[i], t[i]
+		digit := layout >= '0' && layout <= '9'
+		if digit && (c < '0' || c > '9') || !digit && c != layout {
+			return false
+		}
+	}
+	return true
 }
 
 // Valid reports whether t is canonical.

@@ -54,11 +54,14 @@ func (r *Runtime) admit(op sandbox.Operation, q sandbox.ProvisionRequest) (*inst
 		return nil, &Error{Kind: AdapterUnavailable, Operation: op, Field: "target", Expected: spell(q.Target), Got: spell(target)}
 	}
 	want := Wanted{Target: q.Target, Profile: q.Profile, Platform: q.Platform, RootImage: q.RootImage, Mounts: q.Mounts}
-	if err := unmet(op, r.capabilities, want); err != nil {
+	// A capability that is missing is named before a form that is wrong; only
+	// of a request of good form its parts need not be looked at again for that.
+	form := q.Validate()
+	if err := unmet(op, r.capabilities, want, form == nil); err != nil {
 		return nil, err
 	}
-	if err := q.Validate(); err != nil {
-		return nil, refused(op, err)
+	if form != nil {
+		return nil, refused(op, form)
 	}
 	if err := r.passed(op, "expires_at", q.ExpiresAt); err != nil {
 		return nil, err
@@ -69,9 +72,10 @@ func (r *Runtime) admit(op sandbox.Operation, q sandbox.ProvisionRequest) (*inst
 
 // allocate acquires a new instance.
 func (r *Runtime) allocate(ctx context.Context, op sandbox.Operation, i *instance, state sandbox.State, call func(context.Context) (sandbox.Handoff[sandbox.Instance], error)) (sandbox.Instance, error) {
+	want := i.value(state)
 	_, err := acquire(ctx, r, acquisition[sandbox.Instance]{
 		op: op, call: call,
-		check: func(got sandbox.Instance) error { return checkInstance(i.value(state), got, "") },
+		check: func(got sandbox.Instance) error { return checkInstance(want, got, "") },
 		own: func(got sandbox.Instance) error {
 			i.id, i.phase = got.InstanceID, phase(state)
 			return r.keep(i)
@@ -80,7 +84,8 @@ func (r *Runtime) allocate(ctx context.Context, op sandbox.Operation, i *instanc
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
-	return i.value(state), nil
+	want.InstanceID = i.id
+	return want, nil
 }
 
 // Adopt registers an instance that this Runner owned before it was restarted:

@@ -13,8 +13,9 @@ import (
 // has and c does not meet, in the order of sandbox.Requirements. The closed
 // set's other members (snapshot_clone, physically_contained_file_read,
 // active_mount_write) are needed by single calls and refused there.
+// valid says that want's own form has been found good already.
 // Source: contract "Errors"; concept "The capability envelope".
-func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted) error {
+func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted, valid bool) error {
 	miss := func(r sandbox.Requirement, wanted, offered string) error {
 		return sandbox.Unavailable(op, r, excerpt(wanted), excerpt(offered))
 	}
@@ -40,7 +41,11 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted) error {
 			return miss(sandbox.RequirePackages, string(pkg.Manager), list(c.PackageManagers))
 		}
 	}
-	if err := unmetNetwork(op, c, p.NetworkPolicy, p.NetworkPolicy.Validate()); err != nil {
+	var shape error
+	if !valid {
+		shape = p.NetworkPolicy.Validate()
+	}
+	if err := unmetNetwork(op, c, p.NetworkPolicy, shape); err != nil {
 		return err
 	}
 	if !slices.Contains(c.RetentionModes, p.RetentionMode) {
@@ -53,15 +58,19 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted) error {
 		have, low, high := on(p.ResourceLimits, axis), on(c.MinimumResources, axis), on(c.MaximumResources, axis)
 		return miss(sandbox.RequireResources, fmt.Sprintf("%s %d", axis, have), fmt.Sprintf("%s %d to %d", axis, low, high))
 	}
-	if err := sandbox.ValidateMounts(want.Mounts); err != nil {
-		return miss(sandbox.RequireMounts, "a mount plan that is free of conflicts", err.Error())
+	if !valid {
+		if err := sandbox.ValidateMounts(want.Mounts); err != nil {
+			return miss(sandbox.RequireMounts, "a mount plan that is free of conflicts", err.Error())
+		}
 	}
 	if int64(len(want.Mounts)) > c.MaxMounts {
 		return miss(sandbox.RequireMounts, strconv.Itoa(len(want.Mounts))+" mounts", "max_mounts "+strconv.FormatInt(c.MaxMounts, 10))
 	}
 	// What is left of the profile is form, not capability.
-	if err := p.Validate(); err != nil {
-		return refused(op, err)
+	if !valid {
+		if err := p.Validate(); err != nil {
+			return refused(op, err)
+		}
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (s Selector) Select(ctx context.Context, want Wanted) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unmet(OpSelect, r.capabilities, want); err != nil {
+	if err := unmet(OpSelect, r.capabilities, want, false); err != nil {
 		return nil, err
 	}
 	return r, nil
