@@ -112,6 +112,45 @@ func checkOutDir(path string) error {
 	}
 }
 
+// checkOutBeside refuses an output directory in which the command could
+// overwrite the repository that it must not touch, or its git directory.
+func checkOutBeside(out string, repo *runner.Repo) error {
+	at, err := filepath.Abs(out)
+	if err != nil {
+		return argument.Unexpected("--out", "a directory", out)
+	}
+	made := "" // what is not there yet
+	for {
+		if real, err := filepath.EvalSymlinks(at); err == nil {
+			at = filepath.Join(real, made)
+			break
+		}
+		if at == filepath.Dir(at) {
+			return argument.Unexpected("--out", "a directory", out)
+		}
+		at, made = filepath.Dir(at), filepath.Join(filepath.Base(at), made)
+	}
+	for e := range strings.SplitSeq(at, "/") {
+		if strings.EqualFold(e, ".git") {
+			return argument.Unexpected("--out", "a directory outside .git", out)
+		}
+	}
+	if repo == nil {
+		return nil
+	}
+	top, err := filepath.Abs(repo.Dir)
+	if err == nil {
+		top, err = filepath.EvalSymlinks(top)
+	}
+	if err != nil {
+		return argument.Unexpected("--repo", "a directory", repo.Dir)
+	}
+	if strings.HasPrefix(top+"/", strings.TrimSuffix(at, "/")+"/") {
+		return argument.Unexpected("--out", "a directory of its own and not the repository, which stays as it is", out)
+	}
+	return nil
+}
+
 // explain names the flag that is to blame, where one is.
 func explain(err error, record *runner.Record) error {
 	unmet := runner.Unmet(err)

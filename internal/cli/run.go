@@ -199,7 +199,7 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 	if err := request.Validate(); err != nil {
 		return spec, argument.Wrong("command: %v", err)
 	}
-	return spec, f.checkTargets()
+	return spec, f.checkTargets(spec.Repo)
 }
 
 func (f runFlags) limits(spec *runner.Spec) (err error) {
@@ -232,14 +232,14 @@ func (f runFlags) contradictions(repo *runner.Repo) error {
 		return argument.Wrong("--untracked: expected no --committed beside it, got both")
 	case repo != nil && repo.Revision != "" && (f.committed || f.untracked):
 		return argument.Wrong("--repo: expected no --committed or --untracked beside a revision, got %q with one", f.repo)
-	case f.patch == "-" && f.json == "-":
-		return argument.Wrong("--json: expected a file where --patch takes standard output, got %q", f.json)
+	case f.patch != "" && f.patch == f.json:
+		return argument.Unexpected("--json", "another place than --patch has", f.json)
 	}
 	return nil
 }
 
 // checkTargets refuses result paths that cannot be written, before any work.
-func (f runFlags) checkTargets() error {
+func (f runFlags) checkTargets(repo *runner.Repo) error {
 	for _, t := range []struct{ flag, path string }{{"--patch", f.patch}, {"--json", f.json}} {
 		if t.path != "" && t.path != "-" {
 			if err := checkSink(t.flag, t.path); err != nil {
@@ -247,13 +247,16 @@ func (f runFlags) checkTargets() error {
 			}
 		}
 	}
-	if f.repo != "" && f.patch == "" && unix.Access(".", unix.W_OK|unix.X_OK) != nil {
+	if repo != nil && f.patch == "" && unix.Access(".", unix.W_OK|unix.X_OK) != nil {
 		return argument.Wrong("--patch: expected a file, since none can be written here: name one, or /dev/null for no patch")
 	}
 	if f.out == "" {
 		return nil
 	}
-	return checkOutDir(f.out)
+	if err := checkOutDir(f.out); err != nil {
+		return err
+	}
+	return checkOutBeside(f.out, repo)
 }
 
 // streams connects the command's streams: its input is ours unless that is a

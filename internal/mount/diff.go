@@ -138,7 +138,7 @@ func (c *Change) sort(base Baseline, e Entry, read ReadFunc) (isNew bool, err er
 	case !wasFile && !wasLink && covered(base.leftOut, e.Path) != "":
 		c.Conflicts = append(c.Conflicts, e.Path)
 		return false, nil
-	case !wasFile && !wasLink && reserved(e.Path), e.Type == TypeSymlink && gitmodules(e.Path):
+	case !wasFile && !wasLink && Reserved(e.Path), e.Type == TypeSymlink && gitmodules(e.Path):
 		c.Refused = append(c.Refused, e.Path)
 		return false, nil
 	case e.Type == TypeSymlink && e.Target != "" && len(e.Target) <= maxPath && !strings.Contains(e.Target, "\x00"):

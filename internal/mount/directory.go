@@ -118,7 +118,7 @@ func (p *Plan) visit(ctx context.Context, t *tree, path string) (isDir bool, err
 	case !admitted(path): // deeper than the kernel's longest path
 		p.skip(path, UnsafePath)
 		return false, nil
-	case reserved(path):
+	case Reserved(path):
 		reason := UnsafePath
 		if path == ".git" || strings.HasSuffix(path, "/.git") {
 			reason = Nested

@@ -221,7 +221,7 @@ func (s *stager) writeIndex(ctx context.Context, dir string) error {
 	}
 	var marks strings.Builder
 	for path := range s.hidden {
-		if known[path] && !reserved(path) {
+		if known[path] && !Reserved(path) {
 			marks.WriteString(path + "\x00")
 		}
 	}
@@ -248,7 +248,7 @@ func (s *stager) indexInfo() string {
 	for _, e := range s.index {
 		h, ok := head[e.path]
 		delete(head, e.path)
-		if ok && e.stage == 0 && h.mode == e.mode && h.oid == e.oid || reserved(e.path) {
+		if ok && e.stage == 0 && h.mode == e.mode && h.oid == e.oid || Reserved(e.path) {
 			continue
 		}
 		if ok && e.stage != 0 {

@@ -204,7 +204,7 @@ func (s *stager) stageCommit(ctx context.Context) error {
 		switch {
 		case e.mode == modeSubmodule:
 			s.leave(e.path, Submodule)
-		case reserved(e.path):
+		case Reserved(e.path):
 			s.leave(e.path, UnsafePath)
 		case !present:
 			s.leave(e.path, Missing)

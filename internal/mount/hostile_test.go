@@ -290,14 +290,14 @@ func TestReserved(t *testing.T) {
 	} {
 		for _, path := range []string{name, "d/" + name, name + "/f"} {
 			_, err := w.try(w.repo, "git", "update-index", "--add", "--cacheinfo", "100644,"+id+","+path)
-			if err != nil && !reserved(path) {
+			if err != nil && !Reserved(path) {
 				t.Errorf("git refuses %q and reserved does not", path)
 			}
 			w.try(w.repo, "git", "read-tree", "--empty")
 		}
 	}
 	for _, path := range []string{"git", ".gitignore", "x.git", ".gitx", "a/.github/b", "git~2", "agit~1"} {
-		if reserved(path) {
+		if Reserved(path) {
 			t.Errorf("%q is an ordinary name", path)
 		}
 	}

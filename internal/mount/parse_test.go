@@ -153,7 +153,7 @@ func FuzzPaths(f *testing.F) {
 		if admitted(s) && (strings.HasPrefix(s, "/") || strings.Contains("/"+s+"/", "/../") || strings.Contains("/"+s+"/", "/./") || strings.Contains(s, "//")) {
 			t.Errorf("%q is admitted", s)
 		}
-		if inGit(s) && !reserved(s) {
+		if inGit(s) && !Reserved(s) {
 			t.Errorf("%q is in .git and not reserved", s)
 		}
 		if got := printable(s); strings.ContainsAny(got, "\n\x1b") {

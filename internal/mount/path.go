@@ -26,11 +26,11 @@ func admitted(path string) bool {
 	return true
 }
 
-// reserved reports whether git refuses the path because an element of it is,
+// Reserved reports whether git refuses the path because an element of it is,
 // or is on some file system, ".git". One such path makes git refuse a whole
 // patch or tree, so they are found first: ".GIT", "git~1", ".git.", ".git ",
 // ".git:stream", and ".g\u200cit" (HFS+ ignores some code points).
-func reserved(path string) bool {
+func Reserved(path string) bool {
 	for e := range strings.SplitSeq(path, "/") {
 		if len(e) >= 4 && dotGit(e) {
 			return true

@@ -47,7 +47,7 @@ func (s *stager) indexDiffers() bool {
 }
 
 func (s *stager) stageTracked(ctx context.Context, t *tree, e entry) error {
-	if reserved(e.path) {
+	if Reserved(e.path) {
 		s.leave(e.path, UnsafePath)
 		return nil
 	}
@@ -176,7 +176,7 @@ func (s *stager) stageOthers(ctx context.Context, t *tree, untracked bool) error
 }
 
 func (s *stager) stageUntracked(ctx context.Context, t *tree, path string) error {
-	if reserved(path) {
+	if Reserved(path) {
 		s.p.skip(path, UnsafePath)
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/internal/mount"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -17,6 +18,7 @@ import (
 const (
 	refusedNoDirectory = "no_output_directory" // the Spec names none
 	refusedChanged     = "changed"             // not the bytes that the listing named
+	refusedName        = "refused_name"        // git on this host would take it for a repository's own files
 )
 
 // outputs copies the regular files of the output tree into the output
@@ -67,6 +69,8 @@ func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *
 	switch {
 	case l.Type != sandbox.LeafRegular:
 		return string(sandbox.RefusedNotRegular), nil
+	case mount.Reserved(l.Path): // .git/hooks and .git/config run commands
+		return refusedName, nil
 	case l.Size > sandbox.MaxFileBytes:
 		return string(sandbox.RefusedTooLarge), nil
 	case to == nil:

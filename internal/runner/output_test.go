@@ -10,7 +10,7 @@ import (
 )
 
 func TestOutputsStayInsideTheirDirectory(t *testing.T) {
-	w := newWorld(t, `cd /mnt/session/outputs; mkdir sub; echo a > plain; echo b > sub/deep; echo c > through; mkdir out; echo d > out/victim; chmod +x plain; ln -s /etc/passwd link; mkfifo fifo; echo e > after`)
+	w := newWorld(t, `cd /mnt/session/outputs; mkdir sub; echo a > plain; echo b > sub/deep; echo c > through; mkdir out; echo d > out/victim; chmod +x plain; mkdir .git sub/.GIT; echo f > .git/config; echo g > sub/.GIT/hook; ln -s /etc/passwd link; mkfifo fifo; echo e > after`)
 	dir, outside := t.TempDir(), t.TempDir()
 	write(t, outside, "victim", "untouched")
 	w.spec.OutDir = filepath.Join(dir, "made")
@@ -33,6 +33,7 @@ func TestOutputsStayInsideTheirDirectory(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"plain": "", "sub/deep": "", "after": "", "through": "outside_root", "out/victim": "outside_root", "link": "not_regular", "fifo": "not_regular",
+		".git/config": "refused_name", "sub/.GIT/hook": "refused_name",
 	} {
 		if got, ok := refused[path]; !ok || got != want {
 			t.Errorf("%s: %q, %v", path, got, ok)
