@@ -90,36 +90,64 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 	// command line does not yet show a sweep whose it is. The signal follows
 	// the thread that forked, so the thread has to stay.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var said bytes.Buffer
 	cmd.Stderr = &tail{w: &said, left: maxResult}
 	// What outlives the helper holds no pipe of ours; if something did, its
 	// output must not keep us waiting.
 	cmd.WaitDelay = time.Second
-	err = cmd.Start()
+	started, gone := make(chan error, 1), make(chan struct{})
+	var waitErr error // valid after gone
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(gone)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			waitErr = cmd.Wait()
+		}
+	}()
+	err = <-started
 	resultWrite.Close()
 	if err != nil {
 		ownerWrite.Close()
 		return nil, fmt.Errorf("create sandbox: %w", err)
 	}
-	answer, readErr := io.ReadAll(io.LimitReader(resultRead, maxResult))
-	waitErr := cmd.Wait()
 
+	// With its answer the helper is done. That it is gone, too, takes some
+	// milliseconds more, for which only an end of the machine has to wait.
 	var result createResult
-	if err := json.Unmarshal(answer, &result); err != nil || result.Error != "" || result.Sandbox <= 0 {
+	readErr := json.NewDecoder(io.LimitReader(resultRead, maxResult)).Decode(&result)
+	if readErr != nil || result.Error != "" || result.Sandbox <= 0 {
+		<-gone
 		ownerWrite.Close()
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		return nil, fmt.Errorf("create sandbox: helper: %s%s%s (%v, %v)", result.Error, bytes.TrimSpace(said.Bytes()), lastWords(errorLog(s)), waitErr, readErr)
 	}
-	m, err := d.adopt(s, result, ownerWrite)
+	m, err := d.adopt(s, result, ownerWrite, helper{cmd.Process.Pid, gone})
 	if err != nil {
+		<-gone
 		ownerWrite.Close()
 		return nil, err
 	}
 	return m, nil
+}
+
+// helper is the child that created a machine and is about to exit.
+type helper struct {
+	pid  int           // names nothing else until gone
+	gone chan struct{} // closed once it is reaped, and the machine's processes are our children
+}
+
+func (h helper) exiting() bool {
+	select {
+	case <-h.gone:
+		return false
+	default:
+		return true
+	}
 }
 
 func errorLog(s machine.Spec) string { return filepath.Join(s.StateDir, "runsc.log") }

@@ -36,6 +36,7 @@ type gvisorMachine struct {
 	owner  *os.File // init ends the machine when this is closed
 	sentry *hostProcess
 	gofer  *hostProcess
+	helper helper
 
 	ended    chan struct{} // closed once the sentry is gone and reaped
 	endedErr error         // valid after ended
@@ -51,10 +52,11 @@ type gvisorMachine struct {
 
 var _ machine.Machine = (*gvisorMachine)(nil)
 
-// adopt takes over a sandbox that the helper left behind and which, since this
-// process is a subreaper, is now its child.
-func (d *Driver) adopt(s machine.Spec, made createResult, owner *os.File) (*gvisorMachine, error) {
-	// Neither number can have been reused: nobody else reaps our children.
+// adopt takes over a sandbox that the helper leaves behind and which, since this
+// process is a subreaper, is its child once the helper is gone.
+func (d *Driver) adopt(s machine.Spec, made createResult, owner *os.File, h helper) (*gvisorMachine, error) {
+	// Neither number can have been reused: nobody else reaps our children, and
+	// the helper does not reap.
 	sentry, err := openProcess(made.Sandbox)
 	if err != nil {
 		return nil, fmt.Errorf("sentry %d: %w", made.Sandbox, err)
@@ -71,6 +73,7 @@ func (d *Driver) adopt(s machine.Spec, made createResult, owner *os.File) (*gvis
 		owner:  owner,
 		sentry: sentry,
 		gofer:  gofer,
+		helper: h,
 		ended:  make(chan struct{}),
 		frozen: make(chan struct{}, 1),
 	}
@@ -82,6 +85,7 @@ func (d *Driver) adopt(s machine.Spec, made createResult, owner *os.File) (*gvis
 
 // watch waits for the sentry and the gofer to end, reaps both, and says why.
 func (m *gvisorMachine) watch() {
+	<-m.helper.gone // before that they are not ours to reap
 	m.sentry.wait()
 	status, err := m.sentry.reap()
 	if err != nil {

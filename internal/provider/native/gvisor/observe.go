@@ -29,6 +29,11 @@ func (m *gvisorMachine) Observe(ctx context.Context) (machine.Observed, error) {
 	if err != nil {
 		return machine.Observed{}, err
 	}
+	// The helper made the machine and is no part of it: it starts nothing any
+	// more, and while it is not reaped its number means nothing else.
+	if m.helper.exiting() {
+		found = slices.DeleteFunc(found, func(pid int) bool { return pid == m.helper.pid })
+	}
 	slices.Sort(found)
 	if !slices.Contains(found, m.made.Sandbox) || !slices.Contains(found, m.made.Gofer) {
 		return machine.Observed{}, fmt.Errorf("machine %s: expected sentry %d and gofer %d among %v", m.spec.ID, m.made.Sandbox, m.made.Gofer, found)

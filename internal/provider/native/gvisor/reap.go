@@ -135,11 +135,29 @@ func (d *Driver) pids(id string) ([]int, error) {
 // named reports whether a process's command line is one of the machine's: it
 // begins as the driver's do, and holds both the Root and the id.
 func (d *Driver) named(pid int, id string) bool {
-	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args, err := commandLine(pid)
 	return err == nil &&
-		bytes.HasPrefix(args, []byte("runsc-")) &&
 		bytes.Contains(args, []byte(d.root)) &&
 		bytes.Contains(args, []byte(id))
+}
+
+// commandLine reads the command line of a process that calls itself a part of
+// gVisor, and of any other no more than tells it apart: each look at a machine
+// goes through all processes of the host.
+func commandLine(pid int) ([]byte, error) {
+	path := "/proc/" + strconv.Itoa(pid) + "/cmdline"
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	const name = "runsc-"
+	var start [len(name)]byte
+	n, err := unix.Read(fd, start[:])
+	unix.Close(fd)
+	if err != nil || string(start[:max(n, 0)]) != name {
+		return nil, err
+	}
+	return os.ReadFile(path)
 }
 
 // holds reports whether a process is the machine's, by name or by cgroup.
