@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -60,8 +61,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			if asJSON {
 				return a.printJSON(doc)
 			}
-			a.printDoctor(doc)
-			return nil
+			return a.printDoctor(doc)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print canonical JSON")
@@ -147,7 +147,8 @@ func diskFree(dir string) int64 {
 	}
 }
 
-func (a *app) printDoctor(doc doctorDocument) {
+func (a *app) printDoctor(doc doctorDocument) error {
+	var text strings.Builder
 	for i, d := range doc.Drivers {
 		about := "gVisor, a kernel of its own; the default"
 		if i > 0 {
@@ -157,26 +158,28 @@ func (a *app) printDoctor(doc doctorDocument) {
 		if !d.Ready {
 			verdict = "cannot run here"
 		}
-		fmt.Fprintf(a.stdout, "%-13s %s (%s)\n", d.Name, verdict, about)
+		fmt.Fprintf(&text, "%-13s %s (%s)\n", d.Name, verdict, about)
 		for _, l := range d.Lacks {
-			text := l.What
+			what := l.What
 			if l.Axis != "" {
-				text += " (needed for " + l.Axis + ")"
+				what += " (needed for " + l.Axis + ")"
 			}
 			if l.Remedy != "" {
-				text += ": " + l.Remedy
+				what += ": " + l.Remedy
 			}
-			fmt.Fprintf(a.stdout, "  missing     %s\n", argument.Printable(text))
+			fmt.Fprintf(&text, "  missing     %s\n", argument.Printable(what))
 		}
 	}
 	base := doc.Image
 	if base == "" {
 		base = "none yet; make one with: checkfu image build-base"
 	}
-	fmt.Fprintf(a.stdout, "%-13s %s\n", "image", argument.Printable(base))
-	fmt.Fprintf(a.stdout, "%-13s %s, %s of it available\n", "memory", argument.Bytes(doc.MemoryBytes), argument.Bytes(doc.MemoryAvailableBytes))
-	fmt.Fprintf(a.stdout, "%-13s %s free in %s\n", "disk", argument.Bytes(doc.DiskFreeBytes), argument.Printable(doc.State))
+	fmt.Fprintf(&text, "%-13s %s\n", "image", argument.Printable(base))
+	fmt.Fprintf(&text, "%-13s %s, %s of it available\n", "memory", argument.Bytes(doc.MemoryBytes), argument.Bytes(doc.MemoryAvailableBytes))
+	fmt.Fprintf(&text, "%-13s %s free in %s\n", "disk", argument.Bytes(doc.DiskFreeBytes), argument.Printable(doc.State))
 	for _, n := range doc.Notes {
-		fmt.Fprintf(a.stdout, "%-13s %s\n", "note", argument.Printable(n))
+		fmt.Fprintf(&text, "%-13s %s\n", "note", argument.Printable(n))
 	}
+	_, err := io.WriteString(a.stdout, text.String())
+	return err
 }

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -36,12 +38,14 @@ func (a *app) versionCommand() *cobra.Command {
 		Use: "version", Short: "Print what this program is made of", Example: "  checkfu version", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			v := versions()
+			var text strings.Builder
 			for _, key := range []string{"checkfu", "commit", "go", "os", "gvisor"} {
 				if v[key] != "" {
-					fmt.Fprintf(a.stdout, "%-8s %s\n", key, v[key])
+					fmt.Fprintf(&text, "%-8s %s\n", key, v[key])
 				}
 			}
-			return nil
+			_, err := io.WriteString(a.stdout, text.String())
+			return err
 		},
 	}
 }

@@ -304,9 +304,9 @@ func (p *Plan) summarize(what string) string {
 			n++
 		}
 	}
-	line := fmt.Sprintf("%s: %d files", what, n)
+	line := what + ": " + counted(n, "file")
 	if p.linksStaged && len(p.Links) > 0 {
-		line += fmt.Sprintf(", %d links", len(p.Links))
+		line += ", " + counted(len(p.Links), "link")
 	}
 	var out, kept []string
 	for _, reason := range Reasons() {
@@ -326,4 +326,11 @@ func (p *Plan) summarize(what string) string {
 		line += "; as they are: " + strings.Join(kept, ", ")
 	}
 	return line
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
