@@ -23,7 +23,7 @@ const teardownBound = sandbox.RollbackSeconds * time.Second
 // Whatever happens, nothing that descends from it lives on afterwards.
 func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
 	if err := c.Validate(); err != nil {
-		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonProviderError, err)
+		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInvalidRequest, err)
 	}
 	in, err := p.find(sandbox.OpExecute, id)
 	if err != nil {

@@ -31,7 +31,7 @@ func (in *instance) locate(op sandbox.Operation, path string) (tree, *contain.Ro
 // only the output tree is writable through this port.
 func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandbox.FileWrite) error {
 	if err := w.Validate(); err != nil {
-		return sandbox.Failed(sandbox.OpWriteFile, sandbox.ReasonProviderError, err)
+		return sandbox.Failed(sandbox.OpWriteFile, sandbox.ReasonInvalidRequest, err)
 	}
 	in, err := p.find(sandbox.OpWriteFile, id)
 	if err != nil {
@@ -41,7 +41,14 @@ func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandb
 	if err != nil {
 		return err
 	}
-	if outputs := t.guest == sandbox.OutputPath; !outputs && (!t.mount || in.currentState() != sandbox.StateProvisioning) {
+	switch {
+	case t.mount:
+		in.staging.RLock()
+		defer in.staging.RUnlock()
+		if in.sealed {
+			return sandbox.Conflict(sandbox.OpWriteFile, string(sandbox.StateProvisioning), string(sandbox.StateActive))
+		}
+	case t.guest != sandbox.OutputPath: // the provider's own: home, control root, temporary files
 		return sandbox.FailedAt(sandbox.OpWriteFile, w.Path, sandbox.ReasonOutsideRoot, nil)
 	}
 	if w.Symlink != "" {
@@ -59,7 +66,7 @@ func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandb
 // ReadFile reads one file by descriptor below its root.
 func (p *Provider) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.FileRead) ([]byte, error) {
 	if err := r.Validate(); err != nil {
-		return nil, sandbox.Failed(sandbox.OpReadFile, sandbox.ReasonProviderError, err)
+		return nil, sandbox.Failed(sandbox.OpReadFile, sandbox.ReasonInvalidRequest, err)
 	}
 	in, err := p.active(sandbox.OpReadFile, id)
 	if err != nil {
@@ -86,7 +93,7 @@ func (in *instance) read(ctx context.Context, op sandbox.Operation, r sandbox.Fi
 // of its own and does not spoil the others.
 func (p *Provider) ReadFiles(ctx context.Context, id sandbox.InstanceID, r sandbox.FilesRead) ([]sandbox.FileResult, error) {
 	if err := r.Validate(); err != nil {
-		return nil, sandbox.Failed(sandbox.OpReadFiles, sandbox.ReasonProviderError, err)
+		return nil, sandbox.Failed(sandbox.OpReadFiles, sandbox.ReasonInvalidRequest, err)
 	}
 	in, err := p.active(sandbox.OpReadFiles, id)
 	if err != nil {
@@ -185,7 +192,7 @@ func leafType(t contain.Type) sandbox.LeafType {
 
 func (p *Provider) list(ctx context.Context, op sandbox.Operation, id sandbox.InstanceID, l sandbox.Listing) (*instance, []contain.Entry, error) {
 	if err := l.Validate(); err != nil {
-		return nil, nil, sandbox.Failed(op, sandbox.ReasonProviderError, err)
+		return nil, nil, sandbox.Failed(op, sandbox.ReasonInvalidRequest, err)
 	}
 	in, err := p.active(op, id)
 	if err != nil {

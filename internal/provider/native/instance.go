@@ -28,6 +28,11 @@ type instance struct {
 	image *image.Root // released last: the store may not remove it before
 	env   []string    // the image's own; commands may read it while image goes
 
+	// staging is held for reading by each write into a mount and for writing
+	// by the activation that seals them, so that no write lands behind a seal.
+	staging sync.RWMutex
+	sealed  bool
+
 	mu      sync.Mutex
 	state   sandbox.State
 	moving  *activation // under way
@@ -131,6 +136,9 @@ func (in *instance) activate(ctx context.Context) error {
 	in.moving = moving
 	in.mu.Unlock()
 	defer close(moving.done)
+	in.staging.Lock()
+	in.sealed = true
+	in.staging.Unlock()
 
 	m, err := in.start(ctx)
 

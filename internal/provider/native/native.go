@@ -175,7 +175,7 @@ func (p *Provider) refuseLacks(ctx context.Context) error {
 func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
 	var none sandbox.Handoff[sandbox.Instance]
 	if err := r.Validate(); err != nil {
-		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, err)
+		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonInvalidRequest, err)
 	}
 	if err := p.admit(r); err != nil {
 		return none, err

@@ -56,7 +56,7 @@ func TestStageSealExecute(t *testing.T) {
 			t.Errorf("read %q %v", content, err)
 		}
 		err = p.WriteFile(t.Context(), id, sandbox.FileWrite{Path: "/workspace/repo/late", Content: []byte("x")})
-		if !errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonOutsideRoot}) {
+		if !errors.Is(err, &sandbox.Error{Kind: sandbox.LifecycleConflict, Operation: sandbox.OpWriteFile}) {
 			t.Errorf("write into an active mount: %v", err)
 		}
 		list, err := p.ListProjectDir(t.Context(), id, sandbox.Listing{Root: work.MountPath, MaxEntries: 10})
@@ -164,4 +164,26 @@ func TestProvision_AnUnreachableStateDirectoryIsNamed(t *testing.T) {
 	if !errors.As(err, &e) || e.Reason != "host_lacks" || !strings.Contains(err.Error(), closed+" ") {
 		t.Errorf("%v", err)
 	}
+}
+
+// A write that is under way when activation begins is either there before the
+// seal or refused, never put behind it.
+func TestActivate_NoWriteLandsBehindTheSeal(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		id := provision(t, p, request(p, data))
+		written := make(chan int)
+		go func() {
+			n := 0
+			for ; p.WriteFile(t.Context(), id, sandbox.FileWrite{Path: fmt.Sprintf("/data/in/%d", n), Content: []byte("x")}) == nil; n++ {
+			}
+			written <- n
+		}()
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		n := <-written
+		if s := sh(t, p, id, "ls /data/in | wc -l"); strings.TrimSpace(string(s.Stdout)) != fmt.Sprint(n) {
+			t.Errorf("the guest sees %s of %d files", s.Stdout, n)
+		}
+	})
 }

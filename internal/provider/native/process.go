@@ -38,7 +38,7 @@ var _ sandbox.Process = (*process)(nil)
 // Source: contract "openProcess".
 func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, processID string, r sandbox.ProcessRequest) (sandbox.Process, error) {
 	if err := r.Validate(); err != nil {
-		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
+		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonInvalidRequest, err)
 	}
 	in, err := p.find(sandbox.OpOpenProcess, id)
 	if err != nil {

@@ -73,7 +73,7 @@ func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) er
 func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
 	swept := sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
 	if err := r.Validate(); err != nil {
-		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, err)
+		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonInvalidRequest, err)
 	}
 	entries, err := os.ReadDir(p.instancesDir())
 	if err != nil {
