@@ -64,11 +64,14 @@ func TestOpenProcess(t *testing.T) {
 			proc := open(t, p, id, "cat")
 			const size = 64 << 20
 			sent, got := sha256.New(), sha256.New()
+			fed := make(chan struct{})
 			go func() {
+				defer close(fed)
 				io.Copy(io.MultiWriter(proc.Input(), sent), io.LimitReader(&counter{}, size))
 				proc.Input().Close()
 			}()
 			n, err := io.Copy(got, proc.Output())
+			<-fed
 			exitWithin(t, proc, 10*time.Second)
 			if n != size || err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
 				t.Errorf("%d of %d bytes, %v", n, size, err)

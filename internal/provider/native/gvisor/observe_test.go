@@ -33,8 +33,8 @@ func TestObserve(t *testing.T) {
 	want := machine.Observed{
 		Pids:          got.Pids,
 		UserNamespace: true, PidNamespace: true, MountNamespace: true, NetNamespace: true,
-		Interfaces:      []string{"lo"},
-		NonRoot: true, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
+		Interfaces: []string{"lo"},
+		NonRoot:    true, NoNewPrivileges: true, CapabilitiesZero: true, Seccomp: true,
 		CgroupPaths:    cgroupDirs(shared.d.cgroup(m.spec.ID)),
 		MemoryLimit:    512 << 20,
 		PidsLimit:      pidsLimit(machine.Limits{Processes: 128}),
