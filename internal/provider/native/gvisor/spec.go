@@ -27,9 +27,10 @@ func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 		Process: &specs.Process{
 			// Init is uid 0 without capabilities: the workload cannot kill it,
 			// and it can do nothing to the workload but reap.
-			User:            specs.User{UID: 0, GID: 0},
-			Args:            []string{machine.InitPath, "init"},
-			Env:             []string{"PATH=/", "CHECKFU_OWNER_FD=" + strconv.Itoa(ownerFD)},
+			User: specs.User{UID: 0, GID: 0},
+			Args: []string{machine.InitPath, "init"},
+			// Init only waits. Each thread more of it is a process of the host.
+			Env:             []string{"PATH=/", "GOMAXPROCS=1", "CHECKFU_OWNER_FD=" + strconv.Itoa(ownerFD)},
 			Cwd:             "/",
 			Capabilities:    &specs.LinuxCapabilities{},
 			NoNewPrivileges: true,
