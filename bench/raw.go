@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,11 +24,13 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// dispatchRaw acts as the plain runsc command where this program was started
-// under a path that ends in /runsc: the same pin, built the same way, so that
-// a difference between the sides is not one of versions or compilers.
+// dispatchRaw acts as the plain runsc command where this program's own file is
+// called runsc: the same pin, built the same way, so that a difference between
+// the sides is not one of versions or compilers. It does so also as the gofer
+// and the sentry that runsc starts from its file, or those would be the
+// driver's, which are quicker up.
 func dispatchRaw() {
-	if !strings.HasSuffix(os.Args[0], "/runsc") {
+	if filepath.Base(self()) != "runsc" {
 		return
 	}
 	commands := map[util.SubCommand]string{}
@@ -39,6 +42,21 @@ func dispatchRaw() {
 	}
 	cli.Run(nil, commands, nil)
 	os.Exit(0)
+}
+
+// copyFile makes a program of its own at a path of its own.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // runscFlags are those of internal/provider/native/gvisor, but for the files

@@ -58,7 +58,7 @@ func (w *world) prepare(ctx context.Context) error {
 	if err := os.Chmod(w.dir, 0o711); err != nil { // a machine's runtime passes through
 		return err
 	}
-	if err := os.Symlink(self(), w.runtime); err != nil {
+	if err := copyFile(self(), w.runtime); err != nil { // by a link the kernel would call it by our name
 		return err
 	}
 	init, err := initbin.Bytes()
