@@ -91,7 +91,7 @@ func TestLifecycleAndStates_RefusalsLeaveNothingInFlight(t *testing.T) {
 			return err
 		},
 		"release too old": func(b *bench, id sandbox.InstanceID) error {
-			_, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest{ExpiresAt: old.ExpiresAt})
+			_, err := b.runtime.Release(b.ctx, id, sandbox.ReleaseRequest(old))
 			return err
 		},
 	}
