@@ -62,6 +62,7 @@ func do[T any](ctx context.Context, clock Clock, c call[T]) (value T, left bool,
 				c.late(a.value, a.err)
 			}
 		}()
+		widen()
 		a.value, a.err = c.run(inner)
 	}()
 	leave := func(reason string) (T, bool, error) {
@@ -90,6 +91,18 @@ func do[T any](ctx context.Context, clock Clock, c call[T]) (value T, left bool,
 		return leave(sandbox.ReasonIndeterminate)
 	}
 }
+
+// widen gives a new goroutine in one step the stack that a call needs. Grown by
+// doubling, and copied each time, it would cost a third of the whole call.
+//
+//go:noinline
+func widen() {
+	var frame [6 << 10]byte
+	hold(&frame)
+}
+
+//go:noinline
+func hold(*[6 << 10]byte) {}
 
 // none is the value of a call that only fails or succeeds.
 type none = struct{}
