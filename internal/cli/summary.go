@@ -87,7 +87,7 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 		if m.PatchSize > 0 {
 			counts = fmt.Sprintf(" (+%d −%d lines)", m.Lines.Added, m.Lines.Deleted)
 		}
-		line("changed", "%s%s: %s", files(int64(len(m.Changes))), counts, names(m.Changes))
+		line("changed", "%s%s: %s", files(distinct(m.Changes)), counts, names(m.Changes))
 	}
 	if len(m.Uncarried) > 0 {
 		line("not taken", "%d: %s", len(m.Uncarried), names(m.Uncarried))
@@ -103,6 +103,15 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 	case s.patch != "":
 		line("patch", "%s (apply it with: git apply %s)", s.patch, shellWord(s.patch))
 	}
+}
+
+// distinct counts paths: a file whose mode and content changed stands twice.
+func distinct(list []runner.Named) int64 {
+	seen := make(map[string]bool, len(list))
+	for _, n := range list {
+		seen[n.Path+"\x00"+n.PathHex] = true
+	}
+	return int64(len(seen))
 }
 
 func files(n int64) string {
