@@ -82,7 +82,7 @@ func newHost(t testing.TB) *host {
 	if err != nil {
 		t.Skip("needs busybox (Debian package busybox-static)")
 	}
-	for _, d := range []string{"bin", "proc", "dev", "tmp", "work", "sealed", "run/checkfu"} {
+	for _, d := range []string{"bin", "proc", "dev", "tmp", "job", "sealed", "run/checkfu"} {
 		if err := os.MkdirAll(filepath.Join(dir, "rootfs", d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func newHost(t testing.TB) *host {
 	for _, name := range []string{"sh", "cat", "sleep", "true", "ps", "id", "setsid", "kill", "mkfifo", "touch", "ls", "dd", "env", "pwd", "unshare"} {
 		os.Symlink("busybox", filepath.Join(dir, "rootfs/bin", name))
 	}
-	for _, d := range []string{"work", "sealed", "tmp"} {
+	for _, d := range []string{"job", "sealed", "tmp"} {
 		os.Mkdir(filepath.Join(dir, d), 0o755)
 		os.Chown(filepath.Join(dir, d), idBase+machine.WorkloadID, idBase+machine.WorkloadID)
 	}
@@ -139,7 +139,7 @@ func (h *host) spec(t testing.TB) machine.Spec {
 		Binds: []machine.Bind{
 			{Source: built.init, Destination: machine.InitPath, ReadOnly: true},
 			{Source: filepath.Join(h.dir, "tmp"), Destination: "/tmp"},
-			{Source: filepath.Join(h.dir, "work"), Destination: "/work"},
+			{Source: filepath.Join(h.dir, "job"), Destination: "/job"},
 			{Source: filepath.Join(h.dir, "sealed"), Destination: "/sealed", ReadOnly: true},
 		},
 		Limits: machine.Limits{CPUMillis: 2000, MemoryBytes: 256 << 20, Processes: 200},

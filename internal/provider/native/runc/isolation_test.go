@@ -48,7 +48,7 @@ func TestRefused(t *testing.T) {
 		t.Error(d)
 	}
 	for script, ok := range map[string]bool{
-		"echo x > /work/f && cat /work/f": true,
+		"echo x > /job/f && cat /job/f": true,
 		"echo x > /sealed/f":              false,
 		"echo x > /run/checkfu/init":      false,
 		"echo x > /dev/made":              false,
@@ -221,22 +221,22 @@ func TestTwins(t *testing.T) {
 func TestSpecials(t *testing.T) {
 	h := newHost(t)
 	m := h.start(t)
-	if _, exit := finish(t, m, nil, "sh", "-c", "mkfifo /work/pipe; touch /work/file"); exit != (machine.Exit{}) {
+	if _, exit := finish(t, m, nil, "sh", "-c", "mkfifo /job/pipe; touch /job/file"); exit != (machine.Exit{}) {
 		t.Fatal(exit)
 	}
-	// The host's /work is not the machine's: a link out of it leads nowhere.
+	// The host's /job is not the machine's: a link out of it leads nowhere.
 	os.Symlink("/tmp", filepath.Join(h.dir, "work/link"))
 	unix.Mknod(filepath.Join(h.dir, "tmp/other"), unix.S_IFIFO|0o600, 0)
-	got, err := m.Specials(t.Context(), "/work", 1)
-	if d := cmp.Diff([]machine.Special{{Path: "/work/pipe", Type: "fifo"}}, got); d != "" || err != nil {
+	got, err := m.Specials(t.Context(), "/job", 1)
+	if d := cmp.Diff([]machine.Special{{Path: "/job/pipe", Type: "fifo"}}, got); d != "" || err != nil {
 		t.Fatal(d, err)
 	}
-	if _, err := m.Specials(t.Context(), "/work", 0); err == nil {
+	if _, err := m.Specials(t.Context(), "/job", 0); err == nil {
 		t.Error("more than the limit was no error")
 	} else if _, ok := errors.AsType[*guest.LimitError](err); !ok {
 		t.Error(err)
 	}
-	if _, err := m.Specials(t.Context(), "/work/link", 9); err == nil {
+	if _, err := m.Specials(t.Context(), "/job/link", 9); err == nil {
 		t.Error("a link was followed")
 	}
 }

@@ -25,10 +25,10 @@ func TestRealPrograms(t *testing.T) {
 		s.Limits.MemoryBytes = 1 << 30
 	})
 	for _, tc := range []struct{ needs, script string }{
-		{"git", "cd /work && git init -q repo && cd repo && echo a > a && git add a && git -c user.name=a -c user.email=a@b commit -qm a && git log --oneline"},
-		{"perl", `perl -e 'use Socket; socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, 0) or die; fork() or exit 0; wait; open(F, ">/work/p") or die; print "ok\n"'`},
-		{"gcc", "cd /work && echo 'int main(){return 0;}' > a.c && gcc a.c -o a.out && ./a.out"},
-		{"strace", "strace -f -o /work/strace ls / && [ -s /work/strace ]"},
+		{"git", "cd /job && git init -q repo && cd repo && echo a > a && git add a && git -c user.name=a -c user.email=a@b commit -qm a && git log --oneline"},
+		{"perl", `perl -e 'use Socket; socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, 0) or die; fork() or exit 0; wait; open(F, ">/job/p") or die; print "ok\n"'`},
+		{"gcc", "cd /job && echo 'int main(){return 0;}' > a.c && gcc a.c -o a.out && ./a.out"},
+		{"strace", "strace -f -o /job/strace ls / && [ -s /job/strace ]"},
 		{"script", "script -qc 'echo tty' /dev/null"},
 		{"/usr/bin/python3", `/usr/bin/python3 -c '
 import asyncio, multiprocessing, socket, threading
