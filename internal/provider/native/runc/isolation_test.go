@@ -49,10 +49,10 @@ func TestRefused(t *testing.T) {
 	}
 	for script, ok := range map[string]bool{
 		"echo x > /job/f && cat /job/f": true,
-		"echo x > /sealed/f":              false,
-		"echo x > /run/checkfu/init":      false,
-		"echo x > /dev/made":              false,
-		"echo x > /dev/shm/f":             true,
+		"echo x > /sealed/f":            false,
+		"echo x > /run/checkfu/init":    false,
+		"echo x > /dev/made":            false,
+		"echo x > /dev/shm/f":           true,
 		"cat /dev/null && dd if=/dev/urandom of=/dev/zero bs=9 count=1":     true,
 		"cat /proc/kcore | dd bs=1 count=1 | cat > /tmp/k && [ -s /tmp/k ]": false,
 	} {
