@@ -115,9 +115,11 @@ func oomKills(t *testing.T, m machine.Machine) int {
 func TestFullMachine(t *testing.T) {
 	m := newHost(t).start(t, func(s *machine.Spec) { s.Limits.Processes = 50 })
 	bomb, _ := begin(t, m, nil, "sh", "-c", "while :; do sleep 1000 & done")
+	var sleepers []machine.Process
 	eventually(t, "a refusal", func() bool {
-		_, err := m.Exec(t.Context(), machine.Command{Argv: []string{"sleep", "1000"}, Env: env, Dir: "/"})
+		p, err := m.Exec(t.Context(), machine.Command{Argv: []string{"sleep", "1000"}, Env: env, Dir: "/"})
 		if err == nil {
+			sleepers = append(sleepers, p) // each holds a process that the last command needs
 			return false
 		}
 		if _, caller := err.(*machine.StartError); caller {
@@ -128,10 +130,21 @@ func TestFullMachine(t *testing.T) {
 	for range 200 {
 		m.Exec(t.Context(), machine.Command{Argv: []string{"true"}, Env: env, Dir: "/"})
 	}
-	if err := bomb.KillTree(within(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
+	for _, p := range append(sleepers, bomb) {
+		if err := p.KillTree(within(t, 10*time.Second)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, exit := finish(t, m, nil, "true"); exit != (machine.Exit{}) {
-		t.Fatalf("afterwards: %+v", exit)
-	}
+	// A killed process counts until init has reaped it, a moment later.
+	eventually(t, "a command starts again", func() bool {
+		p, err := m.Exec(t.Context(), machine.Command{Argv: []string{"true"}, Env: env, Dir: "/"})
+		if err != nil {
+			return false
+		}
+		exit, err := p.Wait(within(t, 10*time.Second))
+		if err != nil || exit != (machine.Exit{}) {
+			t.Fatalf("afterwards: %+v %v", exit, err)
+		}
+		return true
+	})
 }
