@@ -51,8 +51,8 @@ func TestWhoIsNotRootIsToldSo(t *testing.T) {
 	}
 	write(t, copied, string(data), 0o755)
 	t.Cleanup(func() { os.Remove(copied) })
-	own := filepath.Join(filepath.Dir(state), "own")
-	if err := os.Mkdir(own, 0o700); err != nil {
+	own, err := os.MkdirTemp(filepath.Dir(state), "own-")
+	if err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
