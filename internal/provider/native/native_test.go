@@ -151,8 +151,8 @@ func TestExecuteTellsTheTruth(t *testing.T) {
 // name before anything is made.
 func TestProvision_AnUnreachableStateDirectoryIsNamed(t *testing.T) {
 	setup(t)
-	closed := filepath.Join(shared.dir, "closed")
-	if err := os.Mkdir(closed, 0o700); err != nil {
+	closed, err := os.MkdirTemp(shared.dir, "closed-") // mode 0700
+	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := New(Options{Dir: filepath.Join(closed, "state"), Driver: newDriver(t, "runsc", shared.dir), Images: shared.st, Init: shared.init})
