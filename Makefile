@@ -13,7 +13,7 @@ PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu$$|internal/cli|inter
 RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|bench|tests/)')
 FUZZTIME ?= 10m
 
-.PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench soak clean
+.PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench base clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 16
@@ -38,6 +38,7 @@ test-race: $(INIT) ## all packages that do not link gVisor, with the race detect
 	$(GO) test -race -timeout 10m $(RACED)
 
 test-product: build ## the packages and the commands that start real sandboxes, as root
+	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }
 	CGO_ENABLED=0 $(GO) test -p 1 -timeout 12m $(PRODUCT)
 
 arch: ## the house rules: who imports whom, sizes, comments
@@ -54,6 +55,9 @@ fuzz: ## every fuzz target for FUZZTIME each
 	@set -e; for dir in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go | sed 's/func //' | sort -u); do \
 	    echo "== $$dir $$f"; CGO_ENABLED=0 $(GO) test $$dir -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done; done
+
+base: ## build the Debian base image twice and compare the digests
+	CHECKFU_TEST_BUILD=twice $(GO) test -count=1 -v -run 'TestBuildBase$$' ./internal/image
 
 bench: build ## measure against the raw primitives in one run (bench/README.md)
 	CGO_ENABLED=0 $(GO) run ./bench

@@ -1,5 +1,6 @@
 // Package canonical gives every value one byte form: canonical JSON, the strict
-// decoder of that JSON, SHA-256 digests and canonical timestamps.
+// decoder of that JSON, and SHA-256 digests. The form of timestamps and digests is
+// checked by package sandbox, which owns them.
 //
 // It exists because encoding/json lets through, even with unknown fields
 // disallowed, a key given twice, a key in the wrong case, bytes after the
@@ -18,7 +19,7 @@
 // Bounds: integers lie within ±MaxInteger; nesting is at most MaxDepth.
 // Errors: always *Error. Concurrency: all functions may be called by many
 // goroutines at once; nothing that they are given is kept.
-// Source: contract "Bounds" (timestamps); RFC 8785; RFC 8259.
+// Source: contract "The operations"; RFC 8785; RFC 8259.
 package canonical
 
 // MaxInteger is the largest magnitude of an integer: 2^53-1, the largest that

@@ -24,15 +24,14 @@ const (
 	ReasonWrongType        Reason = "wrong_type"        // another JSON type than the field's
 	ReasonNotInteger       Reason = "not_integer"       // a fraction or an exponent
 	ReasonNegativeZero     Reason = "negative_zero"     // -0
-	ReasonOutOfRange       Reason = "out_of_range"      // beyond ±MaxInteger, the Go type, or years 1970 to 9999
+	ReasonOutOfRange       Reason = "out_of_range"      // beyond ±MaxInteger, the Go type
 	ReasonTooDeep          Reason = "too_deep"          // nested beyond MaxDepth
-	ReasonTimestamp        Reason = "timestamp"         // not the canonical form of an instant
 	ReasonUnsupportedType  Reason = "unsupported_type"  // a Go type that has no canonical form: a defect of the caller
 )
 
 // Error is the refusal of a value. It never holds a string value of the input
-// (which may be a secret): of the input it repeats only keys, numbers and
-// timestamps, quoted in ASCII and cut to a few dozen bytes.
+// (which may be a secret): of the input it repeats only keys and
+// numbers, quoted in ASCII and cut to a few dozen bytes.
 type Error struct {
 	// Path leads from the outermost value to the field: mounts[3].access. A key
 	// that is no plain identifier is quoted: environment["A B"]. Empty means
@@ -42,7 +41,7 @@ type Error struct {
 	Expected string
 	Got      string
 	// Offset is the byte of the input at which the refusal was decided, or -1
-	// where there is no input (Encode, timestamps).
+	// where there is no input (Encode).
 	Offset int
 }
 

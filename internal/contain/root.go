@@ -3,7 +3,6 @@
 package contain
 
 import (
-	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -44,17 +43,6 @@ func Open(dir string, options Options) (*Root, error) {
 		return nil, failure("open", dir, err)
 	}
 	return adopt(fd, dir, options)
-}
-
-// OpenFD is Open for a directory that is already open for reading. The
-// descriptor stays the caller's; the Root keeps one of its own.
-func OpenFD(fd int, options Options) (*Root, error) {
-	name := "fd " + strconv.Itoa(fd)
-	own, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, failure("open", name, err)
-	}
-	return adopt(own, name, options)
 }
 
 // Sub opens a directory of the tree as a Root of its own, with the same owner,

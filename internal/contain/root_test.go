@@ -102,10 +102,8 @@ func TestOpen(t *testing.T) {
 		refused(t, err, want)
 	}
 
-	file, err := os.Open(dir)
+	root, err := Open(dir, Options{})
 	must(t, err)
-	root, err := OpenFD(int(file.Fd()), Options{})
-	must(t, err, file.Close())
 	_, err = root.ReadFile(t.Context(), "file", 1)
 	must(t, err, root.Close(), root.Close())
 	_, err = root.ReadFile(t.Context(), "file", 1)

@@ -16,7 +16,6 @@ const usage = `usage:
   checkfu-init init                  PID 1: reap, and end with the owner
   checkfu-init serve FD              PID 1: start commands for the host over FD
   checkfu-init seal                  forbid new namespaces in this user namespace
-  checkfu-init pids GROUP            print the processes that hold GROUP
   checkfu-init specials ROOT LIMIT   print the special files below ROOT
 `
 
@@ -42,8 +41,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		}
 	case mode == "seal" && len(rest) == 0:
 		err = seal()
-	case mode == "pids" && len(rest) == 1:
-		err = printPids(stdout, rest[0])
 	case mode == "specials" && len(rest) == 2:
 		err = printSpecials(stdout, rest[0], rest[1])
 	default:

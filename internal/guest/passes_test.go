@@ -167,41 +167,35 @@ func TestSpecialsBounds(t *testing.T) {
 	}
 }
 
-func TestPids(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to set groups")
-	}
-	const group = 1845001
-	for _, tc := range []struct {
-		groups []uint32
-		want   bool
+func TestParseSpecials(t *testing.T) {
+	tests := []struct {
+		name, text string
+		limit      int
+		want       int // -1: an error
 	}{
-		{[]uint32{group}, true},
-		{[]uint32{7, group, 1845002}, true},
-		{[]uint32{18450011, 845001}, false},
-	} {
-		cmd := exec.Command("cat")
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Groups: tc.groups}}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		out, err := guestCommand(t, "pids", strconv.Itoa(group)).Output()
-		in.Close()
-		cmd.Wait()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := bytes.Contains(append([]byte("\n"), out...), []byte("\n"+strconv.Itoa(cmd.Process.Pid)+"\n")); got != tc.want {
-			t.Errorf("groups %v: listed %v, want %v (%q)", tc.groups, got, tc.want, out)
+		{"none", "", 0, 0},
+		{"two", "fifo\t/a\x00socket\t/b\tc\n\x00", 2, 2},
+		{"over the limit", "fifo\t/a\x00fifo\t/b\x00", 1, -1},
+		{"torn", "fifo\t/a", 1, -1},
+		{"no path", "fifo\t\x00", 1, -1},
+		{"relative", "fifo\ta\x00", 1, -1},
+		{"unknown type", "door\t/a\x00", 1, -1},
+		{"the root itself", "fifo\t/\x00", 1, -1},
+		{"no tab", "fifo\x00", 1, -1},
+		{"empty record", "\x00", 1, -1},
+	}
+	for _, test := range tests {
+		got, err := ParseSpecials([]byte(test.text), "/", test.limit)
+		if (err != nil) != (test.want < 0) || (err == nil && len(got) != test.want) {
+			t.Errorf("%s: got %v, %v", test.name, got, err)
 		}
 	}
-	for _, bad := range []string{"", "-1", "01", "x", "4294967296"} {
-		if err := guestCommand(t, "pids", bad).Run(); err == nil {
-			t.Errorf("group %q was accepted", bad)
+}
+
+func TestParseSpecials_OnlyBelowItsRoot(t *testing.T) {
+	for _, path := range []string{"/other/a", "/w", "/wide/a", "/w/"} {
+		if got, err := ParseSpecials([]byte("fifo\t"+path+"\x00"), "/w", 1); err == nil {
+			t.Errorf("%s: got %v", path, got)
 		}
 	}
 }

@@ -168,37 +168,3 @@ func TestSpecials(t *testing.T) {
 		t.Errorf("of a directory without any: got %v, %v", got, err)
 	}
 }
-
-func TestParseSpecials(t *testing.T) {
-	tests := []struct {
-		name, text string
-		limit      int
-		want       int // -1: an error
-	}{
-		{"none", "", 0, 0},
-		{"two", "fifo\t/a\x00socket\t/b\tc\n\x00", 2, 2},
-		{"over the limit", "fifo\t/a\x00fifo\t/b\x00", 1, -1},
-		{"torn", "fifo\t/a", 1, -1},
-		{"no path", "fifo\t\x00", 1, -1},
-		{"relative", "fifo\ta\x00", 1, -1},
-		{"unknown type", "door\t/a\x00", 1, -1},
-		{"no tab", "fifo\x00", 1, -1},
-		{"empty record", "\x00", 1, -1},
-	}
-	for _, test := range tests {
-		got, err := parseSpecials([]byte(test.text), test.limit)
-		if (err != nil) != (test.want < 0) || (err == nil && len(got) != test.want) {
-			t.Errorf("%s: got %v, %v", test.name, got, err)
-		}
-	}
-}
-
-func FuzzParseSpecials(f *testing.F) {
-	f.Add([]byte("fifo\t/a\x00socket\t/b\x00"), 2)
-	f.Fuzz(func(t *testing.T, text []byte, limit int) {
-		got, err := parseSpecials(text, limit)
-		if err == nil && len(got) > max(limit, 0) {
-			t.Fatalf("%d entries over the limit %d", len(got), limit)
-		}
-	})
-}

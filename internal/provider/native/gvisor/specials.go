@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 
+	"github.com/checkfu/checkfu/internal/guest"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
 
@@ -80,32 +81,13 @@ func (m *gvisorMachine) Specials(ctx context.Context, root string, limit int) ([
 	if exit.Code != 0 || exit.Signal != "" {
 		return nil, fmt.Errorf("walk of %s failed (code %d%s): %s", root, exit.Code, exit.Signal, bytes.TrimSpace(<-said))
 	}
-	return parseSpecials(text, limit)
-}
-
-// parseSpecials reads records "type TAB path NUL".
-func parseSpecials(text []byte, limit int) ([]machine.Special, error) {
-	if len(text) == 0 {
-		return nil, nil
+	found, err := guest.ParseSpecials(text, root, limit)
+	if err != nil {
+		return nil, err
 	}
-	if text[len(text)-1] != 0 {
-		return nil, fmt.Errorf("special files: the list is torn")
-	}
-	var all []machine.Special
-	for record := range bytes.SplitSeq(text[:len(text)-1], []byte{0}) {
-		kind, path, ok := bytes.Cut(record, []byte("\t"))
-		if !ok || len(path) == 0 || path[0] != '/' {
-			return nil, fmt.Errorf("special files: expected type and absolute path, got %q", record)
-		}
-		switch string(kind) {
-		case "fifo", "socket", "device":
-		default:
-			return nil, fmt.Errorf("special files: expected fifo, socket or device, got %q", kind)
-		}
-		if len(all) == limit {
-			return nil, fmt.Errorf("special files: more than %d", limit)
-		}
-		all = append(all, machine.Special{Path: string(path), Type: string(kind)})
+	all := make([]machine.Special, len(found))
+	for i, f := range found {
+		all[i] = machine.Special(f)
 	}
 	return all, nil
 }
