@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
+	"github.com/checkfu/checkfu/internal/crosscheck"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -139,7 +139,7 @@ func authored(ctx context.Context, op sandbox.Operation, err error) error {
 		return nil
 	}
 	if e, ok := err.(*sandbox.Error); ok && e != nil {
-		if why := misfit(op, e); why != "" {
+		if why := crosscheck.Misfit(op, e); why != "" {
 			return &Defect{op, fmt.Errorf("%s: %w", why, err)}
 		}
 		if e.Err != nil {
@@ -156,42 +156,4 @@ func authored(ctx context.Context, op sandbox.Operation, err error) error {
 		return ctx.Err()
 	}
 	return &Defect{op, err}
-}
-
-// misfit says why e cannot be an answer of op.
-func misfit(op sandbox.Operation, e *sandbox.Error) string {
-	for _, s := range []string{e.Expected, e.Actual, e.Reason, e.Path, e.ID} {
-		if len(s) > sandbox.MaxPathBytes {
-			return "a field of over 4096 bytes"
-		}
-	}
-	if e.Operation != op && rollbackOf(e.Operation) != op {
-		return "the error of another operation"
-	}
-	ok := false
-	switch e.Kind {
-	case sandbox.CapabilityUnavailable:
-		ok = e.Requirement.Valid()
-	case sandbox.LifecycleConflict:
-		ok = e.Actual != ""
-	case sandbox.OperationFailed:
-		ok = e.Reason != ""
-	case sandbox.FileTooLarge:
-		ok = slices.Contains([]sandbox.Operation{sandbox.OpWriteFile, sandbox.OpReadFile, sandbox.OpReadFiles, sandbox.OpListDir,
-			sandbox.OpListProjectDir, sandbox.OpBeginActiveWrite}, op)
-	case sandbox.OutputLimitExceeded:
-		ok = op == sandbox.OpExecute
-	case sandbox.InstanceNotFound:
-		// Teardown of what is gone is a success, and the rest name no instance.
-		ok = !slices.Contains([]sandbox.Operation{sandbox.OpCapabilities, sandbox.OpProvision, sandbox.OpResume, sandbox.OpCloneSnapshot,
-			sandbox.OpDestroy, sandbox.OpDestroySnapshot, sandbox.OpCleanup}, op)
-	case sandbox.SnapshotForbidden:
-		ok = op == sandbox.OpSnapshot || op == sandbox.OpCloneSnapshot || op == sandbox.OpRelease
-	case sandbox.SnapshotNotFound:
-		ok = op == sandbox.OpCloneSnapshot || op == sandbox.OpResume
-	}
-	if !ok {
-		return "a kind or a field that does not belong to the operation"
-	}
-	return ""
 }

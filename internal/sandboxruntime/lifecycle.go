@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/checkfu/checkfu/internal/crosscheck"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -40,8 +41,8 @@ func (r *Runtime) Resume(ctx context.Context, q sandbox.ResumeRequest) (sandbox.
 	// expiry is governed on its own.
 	want := i.snapshotOf(q.Snapshot.ExpiresAt)
 	want.SourceInstanceID = q.Snapshot.SourceInstanceID
-	if e, ok := errors.AsType[*Error](mismatch(op, snapshotChecks, &want, &q.Snapshot)); ok {
-		return sandbox.Instance{}, sandbox.Conflict(op, e.Field+" "+e.Expected, e.Field+" "+e.Got)
+	if d, differs := crosscheck.First(crosscheck.Snapshot(&want, &q.Snapshot)); differs {
+		return sandbox.Instance{}, sandbox.Conflict(op, d.Field+" "+d.Expected, d.Field+" "+d.Got)
 	}
 	return r.allocate(ctx, op, i, sandbox.StateActive, func(ctx context.Context) (sandbox.Handoff[sandbox.Instance], error) {
 		return r.provider.Resume(ctx, sandbox.ResumeRequest{Request: cloneRequest(q.Request), Snapshot: q.Snapshot})

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/crosscheck"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -116,7 +117,7 @@ func (r *Runtime) inspect(ctx context.Context, i *instance, opened sandbox.Proce
 	case isNil(p.diagnostics):
 		return nil, protocolInvalid(OpOpenProcessIdentity, "error", "a stream", "none")
 	}
-	s := subject{instance: i.value(sandbox.StateActive), processID: processID, advertised: r.advertised.Enforcement}
+	s := crosscheck.Subject{Instance: i.value(sandbox.StateActive), ProcessID: processID, Advertised: r.advertised.Enforcement}
 	if err := checkEvidence(s, p.evidence); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package sandboxruntime
+package crosscheck
 
 import (
 	"fmt"
