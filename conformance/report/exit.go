@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -33,9 +34,10 @@ func Count(rows []Row, s Status) int {
 	return n
 }
 
-// Settle sets verdict, reason and exit code from the rows, the leaks and the
-// filters. A row whose failure a ratchet expects does not count against the
-// exit code; the verdict stays what it is.
+// Settle sets verdict, reason and exit code from the rows, the leaks, the
+// filters and the ratchet. A row whose failure a ratchet expects does not count
+// against the exit code; the verdict stays what it is. A stale ratchet counts
+// against the exit code and says nothing of the subject.
 func (r *Report) Settle() {
 	rows := r.Rows()
 	worst := func(s Status) (Row, bool) {
@@ -49,65 +51,96 @@ func (r *Report) Settle() {
 	set := func(v Verdict, code int64, format string, args ...any) {
 		r.Verdict, r.ExitCode, r.Reason = v, code, fmt.Sprintf(format, args...)
 	}
-	passed := Count(rows, Pass)
-	work := Count(r.Cases, Pass) + Count(r.Probes, Pass)
-	switch row, found := worst(Error); {
-	case found:
+	if row, found := worst(Error); found {
 		set(Failed, ExitError, "%s could not be judged: %s", row.ID, why(row))
 		return
-	case !r.Leaks.None():
+	}
+	if !r.Leaks.None() {
 		set(Nonconformant, ExitLeak, "%s", r.Leaks.first())
 		return
 	}
-	failed := Count(rows, Fail) + Count(rows, Overclaim)
+	passed, failed := Count(rows, Pass), Count(rows, Fail)+Count(rows, Overclaim)
 	for _, s := range []Status{Overclaim, Fail} {
 		if row, found := worst(s); found {
 			set(Nonconformant, ExitFail, "%d of %d failed, the first is %s: %s", failed, failed+passed, row.ID, why(row))
 			return
 		}
 	}
-	if failed > 0 {
+	switch missing := r.missing(worst); {
+	case missing != "":
+		set(Partial, ExitIncomplete, "%s", missing)
+	case failed > 0:
 		set(Nonconformant, ExitConformant, "all %d failures are listed as expected", failed)
-		return
+	default:
+		set(Conformant, ExitConformant, "%d passed, %d skipped for what the envelope does not claim", passed, Count(r.Cases, Skip)+Count(r.Probes, Skip))
 	}
+	if failed > 0 {
+		r.Verdict = Nonconformant
+	}
+	if len(r.Stale) > 0 {
+		r.ExitCode = ExitFail
+		r.Reason = fmt.Sprintf("the list of expected failures is stale: %s: %s (%d in all)", r.Stale[0].ID, r.Stale[0].Reason, len(r.Stale))
+	}
+}
+
+// missing says why a run is incomplete, or nothing.
+func (r *Report) missing(worst func(Status) (Row, bool)) string {
 	for _, s := range []Status{Blocked, Withheld} {
 		if row, found := worst(s); found {
-			set(Partial, ExitIncomplete, "%s is %s: %s", row.ID, s, why(row))
-			return
+			return fmt.Sprintf("%s is %s: %s", row.ID, s, why(row))
 		}
+	}
+	judged := 0
+	for _, s := range []Status{Pass, Fail, Overclaim} {
+		judged += Count(r.Cases, s) + Count(r.Probes, s)
 	}
 	switch {
 	case len(r.Run.Filters) > 0:
-		set(Partial, ExitIncomplete, "a filter left out a part of the suite")
+		return "a filter left out a part of the suite"
 	case !slices.Contains(r.Run.Suites, Nine):
-		set(Partial, ExitIncomplete, "the nine cases were not run")
-	case work == 0:
-		set(Partial, ExitIncomplete, "nothing applied to this target")
-	default:
-		set(Conformant, ExitConformant, "%d passed, %d skipped for what the envelope does not claim", passed, Count(rows, Skip))
+		return "the nine cases were not run"
+	case judged == 0:
+		return "nothing applied to this target"
 	}
+	return ""
 }
 
 // why is a row's first finding, or its reason.
 func why(row Row) string {
 	for _, f := range row.Findings {
 		if f.Status == row.Status {
-			if f.Field != "" {
-				return fmt.Sprintf("%s: expected %s, got %s", f.Field, f.Expected, f.Got)
-			}
-			return fmt.Sprintf("%s: expected %s, got %s", f.Check, f.Expected, f.Got)
+			return f.subject() + ": " + f.sentence()
 		}
+	}
+	if row.Reason == "" && len(row.Findings) > 0 {
+		return row.Findings[0].subject() + ": " + row.Findings[0].sentence()
 	}
 	return row.Reason
 }
 
+// subject is the field that a finding is about, or the check that made it.
+func (f Finding) subject() string { return cmp.Or(f.Field, f.Check) }
+
+// sentence is what was expected and what came.
+func (f Finding) sentence() string { return fmt.Sprintf("expected %s, got %s", f.Expected, f.Got) }
+
+// leaked is one way to leak and who did.
+type leaked struct {
+	what string
+	ids  []string
+}
+
+// lists returns the ways that count, with their ids.
+func (l Leaks) lists() []leaked {
+	return []leaked{
+		{"could not be destroyed", l.Undestroyed},
+		{"was still there after its teardown", l.SecondSweep},
+		{"is left on the host", l.Census},
+	}
+}
+
 func (l Leaks) first() string {
-	for _, list := range []struct {
-		what string
-		ids  []string
-	}{
-		{"could not be destroyed", l.Undestroyed}, {"was still there after its teardown", l.SecondSweep}, {"is left on the host", l.Census},
-	} {
+	for _, list := range l.lists() {
 		if len(list.ids) > 0 {
 			return fmt.Sprintf("leak: %s %s (%d in all)", list.ids[0], list.what, len(list.ids))
 		}

@@ -176,3 +176,19 @@ func (p *Provider) discard(ctx context.Context, i *instance) error {
 	delete(p.instances, i.value.InstanceID)
 	return nil
 }
+
+// Census names every instance and snapshot that there is, sorted: what is
+// left when a test has ended.
+func (p *Provider) Census() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := []string{}
+	for id := range p.instances {
+		all = append(all, string(id))
+	}
+	for id := range p.snapshots {
+		all = append(all, string(id))
+	}
+	sort.Strings(all)
+	return all
+}

@@ -1,0 +1,4 @@
+package sandboxtest
+
+// benign are odd and right.
+func benign() []Saboteur { return nil }

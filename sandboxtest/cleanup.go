@@ -1,0 +1,4 @@
+package sandboxtest
+
+// cleanupFaults are wrong in teardown and sweeping.
+func cleanupFaults() []Saboteur { return nil }

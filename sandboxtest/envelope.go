@@ -1,0 +1,4 @@
+package sandboxtest
+
+// envelopeFaults are wrong in the envelope.
+func envelopeFaults() []Saboteur { return nil }

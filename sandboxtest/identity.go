@@ -1,0 +1,4 @@
+package sandboxtest
+
+// identityFaults are wrong in one field of an instance.
+func identityFaults() []Saboteur { return nil }
