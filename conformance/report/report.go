@@ -125,7 +125,7 @@ type Report struct {
 	Class            string      `json:"class"`
 	Verdict          Verdict     `json:"verdict"`
 	Reason           string      `json:"reason"`    // why this verdict, one sentence
-	ExitCode         int64       `json:"exit_code"` // before any ratchet
+	ExitCode         int64       `json:"exit_code"` // what the process ends with, the ratchet applied
 	Subject          Subject     `json:"subject"`
 	Suite            SuiteInfo   `json:"suite"`
 	Run              RunInfo     `json:"run"`
@@ -134,6 +134,7 @@ type Report struct {
 	Cases            []Row       `json:"cases"`    // the nine, always, in the contract's order
 	Probes           []Row       `json:"probes"`   // of the deeper suites that ran
 	Standing         []Row       `json:"standing"` // what was checked of every answer
+	Stale            []Stale     `json:"stale"`    // entries of the ratchet that must leave it
 	Leaks            Leaks       `json:"leaks"`
 	Limits           []string    `json:"limits"` // what this run cannot show, in words
 	GradeEffect      string      `json:"grade_effect"`
@@ -234,6 +235,16 @@ type Finding struct {
 	Expected string `json:"expected"`
 	Got      string `json:"got"`
 	Hint     string `json:"hint,omitzero"`
+}
+
+// Stale is an entry of the list of expected failures that no longer tells the
+// truth.
+type Stale struct {
+	ID      string `json:"id"`
+	Link    string `json:"link"`
+	Expires string `json:"expires"` // YYYY-MM-DD, the last day on which it counts
+	Line    int64  `json:"line"`    // of the list, from 1
+	Reason  string `json:"reason"`
 }
 
 // Leaks are what the run left behind or could not give back.
