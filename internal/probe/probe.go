@@ -47,11 +47,14 @@ type Clock = sandboxruntime.Clock
 type Target struct {
 	Name     string // as a person named it
 	Provider sandbox.Provider
-	Remote   bool   // reached over a wire
-	Image    string // NAME@sha256:…, base image and root of every machine
-	Withhold []report.Token
-	Clock    Clock   // nil is the machine's
-	Network  Network // nil: the egress cases cannot be judged
+	Remote   bool // reached over a wire
+	// ThroughRunner says that Provider is the Runner's own runtime in front of
+	// the provider: an answer that it refuses is a failure of the provider.
+	ThroughRunner bool
+	Image         string // NAME@sha256:…, base image and root of every machine
+	Withhold      []report.Token
+	Clock         Clock   // nil is the machine's
+	Network       Network // nil: the egress cases cannot be judged
 	// Census names everything that the provider has on its host: instances,
 	// snapshots, processes, mounts. nil: there is none.
 	Census func(ctx context.Context) ([]string, error)

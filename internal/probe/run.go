@@ -96,7 +96,7 @@ func begin(target *Target, o Options) *run {
 		_, _ = rand.Read(b[:]) // never fails
 		o.Seed = hex.EncodeToString(b[:])
 	}
-	r := &run{target: target, o: o, clock: target.Clock, watch: o.Watch, standing: map[string]*stand{}, declared: map[report.Token]bool{}}
+	r := &run{target: target, o: o, clock: target.Clock, watch: o.Watch, throughRunner: target.ThroughRunner, standing: map[string]*stand{}, declared: map[report.Token]bool{}}
 	if r.clock == nil {
 		r.clock = sandboxruntime.System
 	}
@@ -105,7 +105,7 @@ func begin(target *Target, o Options) *run {
 	}
 	r.source = random.NewChaCha8(sha256.Sum256([]byte(o.Seed)))
 	for _, p := range Standing() {
-		row := rowOf(&p)
+		row := p.Row()
 		row.Status = report.Skip
 		row.Reason = "no such answer came"
 		r.standing[p.ID] = &stand{row: row, seen: map[string]bool{}}
@@ -148,6 +148,21 @@ func (r *run) enter(ctx context.Context) bool {
 	return err == nil && r.standing[standEnvelope].row.Status == report.Pass || r.o.Disabled[standEnvelope]
 }
 
+// Ask asks a provider what it is. A call that does not come back by the end of
+// ctx is left behind.
+// Errors: the provider's; what a panic said.
+func Ask(ctx context.Context, p sandbox.Provider) (sandbox.Capabilities, sandbox.Optional, error) {
+	var members sandbox.Optional
+	envelope, err := bounded(ctx, sandboxruntime.System, 24*time.Hour, func(ctx context.Context) (sandbox.Capabilities, error) {
+		members = p.Optional()
+		return p.Capabilities(ctx)
+	})
+	if err != nil {
+		return sandbox.Capabilities{}, sandbox.Optional{}, err
+	}
+	return envelope, members, nil
+}
+
 func (r *run) capabilities(ctx context.Context) (sandbox.Capabilities, error) {
 	envelope, err := bounded(ctx, r.watch, r.o.Patience, r.target.Provider.Capabilities)
 	r.judge(sandbox.OpCapabilities, err, ctx.Err() != nil)
@@ -175,7 +190,7 @@ func (r *run) unchanged(ctx context.Context) {
 
 // probe runs one probe once.
 func (r *run) probe(ctx context.Context, p *Probe) report.Row {
-	row := rowOf(p)
+	row := p.Row()
 	if status, reason := r.applies(p); status != "" {
 		row.Status, row.Reason = status, reason
 		return row
@@ -234,7 +249,8 @@ func (t *T) drive() {
 	}
 }
 
-func rowOf(p *Probe) report.Row {
+// Row is the row of a probe that has not run.
+func (p *Probe) Row() report.Row {
 	level := p.Level
 	if level == "" {
 		level = report.Must
@@ -286,7 +302,7 @@ func (r *run) finish(probes []Probe, rows map[string]*report.Row) {
 		p := &probes[i]
 		row := rows[p.ID]
 		if row == nil {
-			missing := rowOf(p)
+			missing := p.Row()
 			missing.Status, missing.Reason = report.Blocked, "it was not run: the target could not be entered"
 			if r.o.Only != nil && !r.o.Only(p.ID) || r.o.Disabled[p.ID] {
 				missing.Status, missing.Reason = report.Skip, "left out by the filter"
