@@ -70,7 +70,7 @@ func (r *Report) Settle() {
 	case missing != "":
 		set(Partial, ExitIncomplete, "%s", missing)
 	case failed > 0:
-		set(Nonconformant, ExitConformant, "all %d failures are listed as expected", failed)
+		set(Nonconformant, ExitConformant, "%d failed, all of them listed as expected", failed)
 	default:
 		set(Conformant, ExitConformant, "%d passed, %d skipped for what the envelope does not claim", passed, Count(r.Cases, Skip)+Count(r.Probes, Skip))
 	}

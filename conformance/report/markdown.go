@@ -153,16 +153,23 @@ func code(s string) string {
 func cell(s string) string { return code(strings.ReplaceAll(s, "|", `\x7c`)) }
 
 // prose escapes every character that can mean something, and what makes a list
-// or a rule only at the start of a line.
+// or a rule only at the start of a line. Two marks do not help: some readers
+// look for addresses and names behind an @ once more when the escapes are gone,
+// and find them anywhere but in a code span; and they take www. for a link.
 func prose(s string) string {
 	var b strings.Builder
 	start := true // nothing but digits so far
+	var before rune
 	for i, c := range strings.TrimSpace(s) {
-		if strings.ContainsRune("\\`*_{}[]<>()#+!|~&@:=$^", c) || start && c == '.' || i == 0 && c == '-' {
+		switch {
+		case c == '@':
+			b.WriteString("`@`")
+			continue
+		case strings.ContainsRune("\\`*_{}[]<>()#+!|~&:=$^", c), i == 0 && c == '-', c == '.' && (start || before == 'w' || before == 'W'):
 			b.WriteByte('\\')
 		}
-		start = start && c >= '0' && c <= '9'
 		b.WriteRune(c)
+		start, before = start && c >= '0' && c <= '9', c
 	}
 	return b.String()
 }

@@ -223,7 +223,7 @@ type Control struct {
 // Check is one assertion of a row and how often it held.
 type Check struct {
 	ID     string `json:"id"`
-	Status Status `json:"status"` // pass, fail or overclaim
+	Status Status `json:"status"` // pass, fail, overclaim or error
 	Times  int64  `json:"times"`
 }
 

@@ -9,7 +9,7 @@ import (
 
 // hostile is what a provider would write to break a file, a terminal or a
 // reader's trust.
-const hostile = "\x1b[2J\x00\xff\u202e</script><b>x</b>]]>&amp;\r\n# conformant\n| a | b |\n```\n[ok](javascript:1) ![](http://x) `x` ``\\| @all"
+const hostile = "\x1b[2J\x00\xff\u202e</script><b>x</b>]]>&amp;\r\n# conformant\n| a | b |\n```\n[ok](javascript:1) ![](http://x) `x` ``\\| @all me@evil.test www.evil.test https://evil.test"
 
 // row is one that passed.
 func row(id string, suite Suite) Row {

@@ -16,11 +16,11 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// reasonBytes bounds what a line shows of a reason, listed how many leaks and
-// stale entries a table shows.
+// shortBytes bounds what a table shows of one text, listed how many leaks and
+// stale entries.
 const (
-	reasonBytes = 160
-	listed      = 10
+	shortBytes = 160
+	listed     = 10
 )
 
 // Progress is one row on one line, for live progress: id, status, time and a
@@ -38,7 +38,7 @@ func Table(w io.Writer, r Report, color bool) error {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 
-	line("%s  provider %s %s  suite %s  seed %s\n", r.Subject.Target, r.Subject.Provider, r.Subject.ProviderRevision, r.Suite.Revision, r.Run.Seed)
+	line("%s  provider %s %s  suite %s  seed %s\n", short(r.Subject.Target), short(r.Subject.Provider), short(r.Subject.ProviderRevision), short(r.Suite.Revision), short(r.Run.Seed))
 	width := 0
 	for _, row := range r.Rows() {
 		width = max(width, len(row.ID))
@@ -61,11 +61,11 @@ func Table(w io.Writer, r Report, color bool) error {
 	}
 	line("\n%-10s %d allocated, %d destroyed", "leaks", r.Leaks.Allocated, r.Leaks.Destroyed)
 	for _, l := range append(r.Leaks.lists(), leaked{"came out of a cleanup, unknown to this run", r.Leaks.Unknown}) {
-		some(line, l.ids, func(id string) string { return id + " " + l.what })
+		some(line, l.ids, func(id string) string { return short(id) + " " + l.what })
 	}
 	if len(r.Stale) > 0 {
 		line("%-10s %d", "stale", len(r.Stale))
-		some(line, r.Stale, func(s Stale) string { return fmt.Sprintf("line %d: %s: %s", s.Line, s.ID, s.Reason) })
+		some(line, r.Stale, func(s Stale) string { return fmt.Sprintf("line %d: %s: %s", s.Line, short(s.ID), short(s.Reason)) })
 	}
 	line("\n%-10s %s", "verdict", paint(r.verdictColor(), string(r.Verdict), color))
 	line("%-10s %s", "why", r.Reason)
@@ -92,7 +92,7 @@ func (row Row) line(width int, color bool, reason string) string {
 	id := fmt.Sprintf("%-*s", max(width, 24), Printable(row.ID))
 	out := fmt.Sprintf("%s %s %7s", id, paint(row.Status.color(), status, color), row.duration())
 	if reason != "" && row.Status != Pass {
-		out += "  " + printable(reason, reasonBytes)
+		out += "  " + short(reason)
 	}
 	return strings.TrimRight(out, " ")
 }
@@ -108,12 +108,15 @@ func (row Row) table(line func(string, ...any), width int, color bool) {
 		return
 	}
 	for _, f := range row.Findings {
-		line("      %s  expected %s  got %s", f.subject(), f.Expected, f.Got)
+		line("      %s  expected %s  got %s", short(f.subject()), short(f.Expected), short(f.Got))
 		if f.Hint != "" {
-			line("        hint: %s", f.Hint)
+			line("        hint: %s", short(f.Hint))
 		}
 	}
 }
+
+// short cuts a text to what a person reads in a table; evidence.json has it all.
+func short(s string) string { return printable(s, shortBytes) }
 
 func countChecks(checks []Check, s Status) int {
 	n := 0
@@ -191,8 +194,8 @@ func summary(rows []Row) string {
 	return text
 }
 
-// reproduce is the command line that runs the same again, only the first row
-// that is wrong if there is one.
+// reproduce is the command line that runs the same again: only the first of the
+// worst rows, if one is wrong.
 func (r *Report) reproduce() string {
 	words := []string{"checkfu", "sandbox", "test", quote(r.Subject.Target)}
 	if len(r.Run.Suites) > 0 {
@@ -205,9 +208,11 @@ func (r *Report) reproduce() string {
 	if r.Run.Seed != "" {
 		words = append(words, "--seed", quote(r.Run.Seed))
 	}
-	for _, row := range r.Rows() {
-		if row.Status != Pass && row.Status != Skip && row.Suite != Standing {
-			return strings.Join(append(words, "--run", quote(row.ID)), " ")
+	for _, status := range []Status{Error, Overclaim, Fail, Blocked, Withheld} {
+		for _, row := range r.Rows() {
+			if row.Status == status && !row.Expected && row.Suite != Standing {
+				return strings.Join(append(words, "--run", quote(row.ID)), " ")
+			}
 		}
 	}
 	for _, filter := range r.Run.Filters {

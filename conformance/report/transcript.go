@@ -34,7 +34,7 @@ type Transcript struct {
 func (t *Transcript) Append(l Line) (int64, error) {
 	l.Number, l.Previous = int64(len(t.lines))+1, t.head
 	l.At, l.Operation = sandbox.Timestamp(Printable(string(l.At))), sandbox.Operation(Printable(string(l.Operation)))
-	for _, text := range []*string{&l.Probe, &l.Request, &l.Result, &l.Error} {
+	for _, text := range []*string{&l.Probe, &l.ID, &l.Request, &l.Result, &l.Error} {
 		*text = printable(*text, MaskedBytes)
 	}
 	encoded, err := canonical.Encode(l)

@@ -134,7 +134,7 @@ func (row *Row) validate(at string) error {
 	}
 	for i, c := range row.Checks {
 		at := fmt.Sprintf("%s.checks[%d]", at, i)
-		allowed := []Status{Pass, Fail, Overclaim}
+		allowed := []Status{Pass, Fail, Overclaim, Error}
 		if row.Status == Pass {
 			allowed = allowed[:1]
 		}

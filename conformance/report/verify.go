@@ -10,7 +10,7 @@ import (
 	"github.com/checkfu/checkfu/internal/canonical"
 )
 
-// MaxTranscriptLine bounds one line of a transcript: four texts of MaskedBytes
+// MaxTranscriptLine bounds one line of a transcript: five texts of MaskedBytes
 // whose every byte is escaped, and what is around them.
 const MaxTranscriptLine = 64 << 10
 
