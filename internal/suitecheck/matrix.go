@@ -146,7 +146,9 @@ func without(ctx context.Context, check string, all []sandboxtest.Saboteur) Swit
 			continue
 		}
 		out.Tried = append(out.Tried, s.ID)
-		if Try(ctx, s, check).Outcome == Survived {
+		// Without the probe a fault may never be committed: then the probe is the
+		// only one that brings it out, and is needed all the more.
+		if o := Try(ctx, s, check).Outcome; o == Survived || o == Inert {
 			out.Needed = s.ID
 			break
 		}
