@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -24,51 +25,83 @@ func (p *panicked) Error() string { return "panic: " + text(p.value) }
 // machine's clock.
 const grace = 5 * time.Second
 
+// wait is how long a call is waited for.
+type wait struct {
+	clock Clock
+	limit time.Duration   // on clock, also when the caller has given up
+	end   <-chan struct{} // closed when there is no time left but grace
+}
+
+// within is the wait for a call of this run that ends with ctx.
+func (r *run) within(ctx context.Context, limit time.Duration) wait {
+	return wait{r.watch, limit, ctx.Done()}
+}
+
+// answer is what a call came back with, if it did.
+type answer[V any] struct {
+	mu    sync.Mutex
+	there bool
+	left  bool // nobody waits any more
+	value V
+	err   error
+}
+
 // bounded makes one call into the target on a goroutine of its own, so that
-// one that never returns costs a goroutine and not the run.
-// Errors: the call's own; *panicked; errHung after limit on clock, or when ctx
-// is done and grace has passed.
-func bounded[V any](ctx context.Context, clock Clock, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
-	type answer struct {
-		value V
-		err   error
-	}
+// one that never returns costs a goroutine and not the run. What comes when
+// nobody waits any more is given to late, on that goroutine; late may be nil.
+// Errors: the call's own; *panicked; errHung after the limit, or when the end
+// has come and grace has passed.
+func bounded[V any](ctx context.Context, w wait, call func(context.Context) (V, error), late func(V, error)) (V, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answered := make(chan answer, 1)
-	timer := clock.NewTimer(limit) // before the call, which may let its time pass at once
+	var a answer[V]
+	answered := make(chan struct{})
+	timer := w.clock.NewTimer(w.limit) // before the call, which may let its time pass at once
 	defer timer.Stop()
 	go func() {
-		var a answer
-		defer func() {
-			if p := recover(); p != nil {
-				a.err = &panicked{p}
-			}
-			answered <- a
-		}()
-		a.value, a.err = call(inner)
+		value, err := survive(inner, call)
+		a.mu.Lock()
+		a.there, a.value, a.err = true, value, err
+		left := a.left
+		a.mu.Unlock()
+		close(answered)
+		if left && late != nil {
+			late(value, err)
+		}
 	}()
-	var zero V
+	// leave takes an answer that is already there, however the select chose.
+	leave := func(format string, d time.Duration) (V, error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.there {
+			return a.value, a.err
+		}
+		a.left = true
+		return a.value, fmt.Errorf(format, errHung, d)
+	}
 	select {
-	case a := <-answered:
+	case <-answered:
 		return a.value, a.err
 	case <-timer.C():
-		// An answer that is already there counts, however the select chose.
-		select {
-		case a := <-answered:
-			return a.value, a.err
-		default:
-		}
-		cancel()
-		return zero, fmt.Errorf("%w within %v", errHung, limit)
-	case <-ctx.Done():
+		return leave("%w within %v", w.limit)
+	case <-w.end:
 	}
 	last := time.NewTimer(grace)
 	defer last.Stop()
 	select {
-	case a := <-answered:
+	case <-answered:
 		return a.value, a.err
 	case <-last.C:
-		return zero, fmt.Errorf("%w %v after it was told to end", errHung, grace)
+		return leave("%w %v after it was told to end", grace)
 	}
+}
+
+// survive makes a call and lives through its panic.
+func survive[V any](ctx context.Context, call func(context.Context) (V, error)) (value V, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p}
+		}
+	}()
+	return call(ctx)
 }

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ type ledger struct {
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*entry
 	snapshots map[sandbox.SnapshotID]*entry
+	hung      map[sandbox.Operation]bool // what did not come back in a teardown
 	failed    []string
 	second    []string
 	unknown   []string
@@ -104,8 +106,20 @@ func (l *ledger) settle(ctx context.Context, probe string) {
 }
 
 func (l *ledger) teardown(ctx context.Context, op sandbox.Operation, call func(context.Context) error) error {
-	_, err := bounded(ctx, l.run.watch, l.run.o.Patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
+	l.mu.Lock()
+	hung := l.hung[op]
+	l.mu.Unlock()
+	if hung {
+		return fmt.Errorf("%w: it is not asked again since %s hung before", errHung, op)
+	}
+	_, err := bounded(ctx, l.run.within(ctx, l.run.o.Patience), func(ctx context.Context) (none, error) { return none{}, call(ctx) }, nil)
 	l.run.judge(op, err, ctx.Err() != nil)
+	if Hung(err) {
+		l.run.stick(string(op) + ", in the teardown")
+		l.mu.Lock()
+		l.hung[op] = true
+		l.mu.Unlock()
+	}
 	return err
 }
 
@@ -130,7 +144,7 @@ func (l *ledger) leaks() report.Leaks {
 // sweep asks for what is orphaned once more, with a cutoff at the beginning of
 // the run, so that on a shared provider it takes nothing that is younger.
 func (r *run) sweep(ctx context.Context) {
-	if ctx.Err() != nil || r.hung != "" {
+	if ctx.Err() != nil || r.stuck() != "" {
 		return
 	}
 	began := r.report.Run.StartedAt
@@ -138,9 +152,9 @@ func (r *run) sweep(ctx context.Context) {
 	if now.Before(began) {
 		began = now
 	}
-	swept, err := bounded(ctx, r.watch, r.o.Patience, func(ctx context.Context) (sandbox.Swept, error) {
+	swept, err := bounded(ctx, r.within(ctx, r.o.Patience), func(ctx context.Context) (sandbox.Swept, error) {
 		return r.target.Provider.Cleanup(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: began})
-	})
+	}, nil)
 	r.judge(sandbox.OpCleanup, err, ctx.Err() != nil)
 	if err != nil {
 		return
@@ -174,7 +188,7 @@ func (r *run) census(ctx context.Context) []string {
 	if r.target.Census == nil {
 		return nil
 	}
-	list, err := r.target.Census(ctx)
+	list, err := bounded(ctx, r.within(ctx, r.o.Patience), r.target.Census, nil)
 	if err != nil {
 		r.brokeAs(report.Error, standAnswers, "census", "census", "a list", err.Error())
 	}

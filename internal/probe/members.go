@@ -92,33 +92,49 @@ func (s seam) OpenProcess(ctx context.Context, id sandbox.InstanceID, processID 
 		r.broke(standEvidence, "process", "process", "a live process", "none")
 		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, nil)
 	}
+	live, err := bounded(ctx, r.within(ctx, r.o.Patience), func(context.Context) (process, error) {
+		return process{s.t, p, p.Input(), p.Output(), p.Error(), p.Evidence()}, nil
+	}, nil)
+	r.judge(sandbox.OpOpenProcess, err, ctx.Err() != nil)
+	if err != nil {
+		if Hung(err) {
+			r.stick(string(sandbox.OpOpenProcess) + ", called by " + s.t.probe.ID)
+		}
+		return nil, err
+	}
 	if request, ours := r.ledger.asked(id); ours {
-		evidence, err := bounded(ctx, r.watch, r.o.Patience, func(context.Context) (sandbox.Evidence, error) { return p.Evidence(), nil })
-		r.judge(sandbox.OpOpenProcess, err, ctx.Err() != nil)
 		subject := crosscheck.Subject{
 			Instance:  sandbox.InstanceOf(request, id, sandbox.StateActive, sandbox.Digest(canonical.Digest(request.Profile.ImageIdentity()))),
 			ProcessID: processID, Advertised: r.envelope.Enforcement,
 		}
-		r.differ(standEvidence, "evidence.", crosscheck.Evidence(&subject, &evidence))
+		r.differ(standEvidence, "evidence.", crosscheck.Evidence(&subject, &live.evidence))
 	}
-	return process{s.t, p}, nil
+	return live, nil
 }
 
 // process is a live process whose waits are bounded by the caller's context
-// and whose exit is checked.
+// and whose exit is checked. What it only has is asked for once, when it is
+// opened.
 type process struct {
-	t *T
-	p sandbox.Process
+	t        *T
+	p        sandbox.Process
+	input    io.WriteCloser
+	output   io.Reader
+	err      io.Reader
+	evidence sandbox.Evidence
 }
 
-func (p process) Input() io.WriteCloser      { return p.p.Input() }
-func (p process) Output() io.Reader          { return p.p.Output() }
-func (p process) Error() io.Reader           { return p.p.Error() }
-func (p process) Evidence() sandbox.Evidence { return p.p.Evidence() }
+func (p process) Input() io.WriteCloser      { return p.input }
+func (p process) Output() io.Reader          { return p.output }
+func (p process) Error() io.Reader           { return p.err }
+func (p process) Evidence() sandbox.Evidence { return p.evidence }
 
 func (p process) Wait(ctx context.Context) (sandbox.Exit, error) {
-	exit, err := bounded(ctx, p.t.run.watch, p.t.run.o.Patience, p.p.Wait)
+	exit, err := bounded(ctx, p.t.run.within(ctx, p.t.run.o.Patience), p.p.Wait, nil)
 	p.t.run.judge(sandbox.OpOpenProcess, err, ctx.Err() != nil)
+	if Hung(err) {
+		p.t.run.stick("wait, called by " + p.t.probe.ID)
+	}
 	if err == nil {
 		p.t.run.valid(standExit, exit.Validate())
 	}

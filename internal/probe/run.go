@@ -76,6 +76,9 @@ func Run(ctx context.Context, target Target, probes []Probe, o Options) report.R
 		}
 		r.sweep(ctx)
 	}
+	if err := ctx.Err(); err != nil {
+		r.block(standCleanup, "the run ended before its last sweep: "+err.Error())
+	}
 	r.compare(ctx, census)
 	r.finish(probes, rows)
 	return r.report
@@ -118,7 +121,7 @@ func begin(target *Target, o Options) *run {
 			Nonce: r.mint(""), Seed: o.Seed, StartedAt: sandbox.At(time.Now()), Suites: o.Suites, Filters: o.Filter, Passes: int64(o.Passes),
 		},
 	}
-	r.ledger.run = r
+	r.ledger.run, r.ledger.hung = r, map[sandbox.Operation]bool{}
 	return r
 }
 
@@ -136,9 +139,9 @@ func (r *run) enter(ctx context.Context) bool {
 	}
 	r.envelope = envelope.WithDefaults()
 	r.spelled, _ = canonical.Encode(envelope)
-	r.optional, err = bounded(ctx, r.watch, r.o.Patience, func(context.Context) (sandbox.Optional, error) {
+	r.optional, err = bounded(ctx, r.within(ctx, r.o.Patience), func(context.Context) (sandbox.Optional, error) {
 		return r.target.Provider.Optional(), nil
-	})
+	}, nil)
 	r.judge(sandbox.OpCapabilities, err, ctx.Err() != nil)
 	s := &r.report.Subject
 	s.Provider, s.ProviderRevision = report.Printable(envelope.Provider), report.Printable(envelope.ProviderRevision)
@@ -153,10 +156,10 @@ func (r *run) enter(ctx context.Context) bool {
 // Errors: the provider's; what a panic said.
 func Ask(ctx context.Context, p sandbox.Provider) (sandbox.Capabilities, sandbox.Optional, error) {
 	var members sandbox.Optional
-	envelope, err := bounded(ctx, sandboxruntime.System, 24*time.Hour, func(ctx context.Context) (sandbox.Capabilities, error) {
+	envelope, err := bounded(ctx, wait{sandboxruntime.System, 24 * time.Hour, ctx.Done()}, func(ctx context.Context) (sandbox.Capabilities, error) {
 		members = p.Optional()
 		return p.Capabilities(ctx)
-	})
+	}, nil)
 	if err != nil {
 		return sandbox.Capabilities{}, sandbox.Optional{}, err
 	}
@@ -164,7 +167,7 @@ func Ask(ctx context.Context, p sandbox.Provider) (sandbox.Capabilities, sandbox
 }
 
 func (r *run) capabilities(ctx context.Context) (sandbox.Capabilities, error) {
-	envelope, err := bounded(ctx, r.watch, r.o.Patience, r.target.Provider.Capabilities)
+	envelope, err := bounded(ctx, r.within(ctx, r.o.Patience), r.target.Provider.Capabilities, nil)
 	r.judge(sandbox.OpCapabilities, err, ctx.Err() != nil)
 	if err == nil {
 		r.valid(standEnvelope, envelope.Validate())
@@ -174,7 +177,7 @@ func (r *run) capabilities(ctx context.Context) (sandbox.Capabilities, error) {
 
 // unchanged asks for the envelope again.
 func (r *run) unchanged(ctx context.Context) {
-	if ctx.Err() != nil || r.hung != "" {
+	if ctx.Err() != nil || r.stuck() != "" {
 		return
 	}
 	envelope, err := r.capabilities(ctx)
@@ -196,8 +199,8 @@ func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 		return row
 	}
 	switch {
-	case r.hung != "":
-		row.Status, row.Reason = report.Blocked, "the target hung in "+r.hung
+	case r.stuck() != "":
+		row.Status, row.Reason = report.Blocked, "the target hung in "+r.stuck()
 		return row
 	case ctx.Err() != nil:
 		row.Status, row.Reason = report.Blocked, "the run ended before: "+ctx.Err().Error()
@@ -318,7 +321,7 @@ func (r *run) finish(probes []Probe, rows map[string]*report.Row) {
 	r.mu.Lock()
 	for _, id := range r.order {
 		row := r.standing[id].row
-		if row.Status != report.Skip {
+		if row.Status != report.Skip && row.Status != report.Blocked {
 			row.Reason = ""
 		}
 		rep.Standing = append(rep.Standing, row)

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
@@ -31,18 +32,19 @@ type asked struct {
 // through makes one call: bounded, judged, written down. A target that hung
 // once is not asked anything else: every later call would hang too.
 func through[V any](ctx context.Context, t *T, q asked, result func(V) any, call func(context.Context) (V, error)) (V, error) {
+	if where := t.run.stuck(); where != "" {
+		var zero V
+		return zero, fmt.Errorf("%w: it is not asked again since it hung in %s", errHung, where)
+	}
 	if q.limit == 0 {
 		q.limit = t.run.o.Patience
 	}
 	began := t.run.clock.Now()
-	value, err := bounded(ctx, t.run.watch, q.limit, call)
+	// A caller that gave up still waits: what the target owes it is an answer.
+	value, err := bounded(ctx, t.run.within(t.ctx, q.limit), call, func(v V, err error) { abandon(v, err) })
 	t.run.judge(q.op, err, ctx.Err() != nil)
 	if Hung(err) {
-		t.run.mu.Lock()
-		if t.run.hung == "" {
-			t.run.hung = string(q.op) + ", called by " + t.probe.ID
-		}
-		t.run.mu.Unlock()
+		t.run.stick(string(q.op) + ", called by " + t.probe.ID)
 	}
 	if t.run.o.Transcript != nil {
 		var of any
@@ -71,6 +73,49 @@ func (t *T) record(q asked, began time.Time, result any, err error) {
 	t.run.mu.Lock()
 	defer t.run.mu.Unlock()
 	_, _ = t.run.o.Transcript.Append(line) // bounded, printable text always encodes
+}
+
+// stuck is where the target hung, or "".
+func (r *run) stuck() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hung
+}
+
+// stick notes the first hang.
+func (r *run) stick(where string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hung == "" {
+		r.hung = where
+	}
+}
+
+// abandon gives back what came when nobody waited for it any more: no teardown
+// knows its id. If the target fails here too, hard expiry is left.
+func abandon(v any, err error) {
+	if err != nil {
+		return
+	}
+	var undo func(context.Context) error
+	switch h := v.(type) {
+	case sandbox.Handoff[sandbox.Instance]:
+		undo = h.Rollback
+	case sandbox.Handoff[sandbox.Snapshot]:
+		undo = h.Rollback
+	case sandbox.Handoff[sandbox.Released]:
+		undo = h.Rollback
+	case sandbox.Process:
+		undo = h.Destroy
+	case sandbox.ActiveWrite:
+		undo = h.Abort
+	}
+	if undo == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackLimit)
+	defer cancel()
+	_, _ = survive(ctx, func(ctx context.Context) (none, error) { return none{}, undo(ctx) })
 }
 
 // none is the result of a member that returns only an error.

@@ -117,6 +117,16 @@ func (r *run) brokeAs(status report.Status, id, check, field, expected, got stri
 	}
 }
 
+// block records that a standing check could not be brought to its end.
+func (r *run) block(id, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	row := &r.standing[id].row
+	if worse := row.Status.Worse(report.Blocked); worse != row.Status {
+		row.Status, row.Reason = worse, reason
+	}
+}
+
 // differ records every difference of one answer.
 func (r *run) differ(id, prefix string, differences iter.Seq[crosscheck.Difference]) {
 	r.held(id)

@@ -50,6 +50,27 @@ func (t *T) Has(k report.Token) bool { return t.run.declared[k] }
 // Target is what is tested.
 func (t *T) Target() *Target { return t.run.target }
 
+// Restart ends the provider as a crash would and goes on with what is opened
+// on the same state. The probe is skipped where nobody can do that from here.
+func (t *T) Restart() {
+	r := t.run
+	if r.target.Restart == nil {
+		t.NotHere("the provider cannot be restarted from here")
+	}
+	p, err := bounded(t.ctx, r.within(t.ctx, r.o.Patience), r.target.Restart, nil)
+	if err == nil && p == nil {
+		err = errors.New("no provider")
+	}
+	if err != nil {
+		t.Unjudged("restart", "the restart failed: "+text(err))
+	}
+	members, err := bounded(t.ctx, r.within(t.ctx, r.o.Patience), func(context.Context) (sandbox.Optional, error) { return p.Optional(), nil }, nil)
+	if err != nil {
+		t.Unjudged("restart", "the restarted provider gives no members: "+text(err))
+	}
+	r.target.Provider, r.optional = p, members
+}
+
 // StreamBytes is how much a probe of throughput moves.
 func (t *T) StreamBytes() int64 { return t.run.o.StreamBytes }
 
