@@ -66,3 +66,14 @@ func TestSettle(t *testing.T) {
 		}
 	}
 }
+
+func TestWorse(t *testing.T) {
+	order := Statuses()
+	for i, a := range order {
+		for j, b := range order {
+			if got := a.Worse(b); got != order[max(i, j)] {
+				t.Errorf("%s and %s: %s", a, b, got)
+			}
+		}
+	}
+}

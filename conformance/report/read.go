@@ -68,9 +68,8 @@ func readFile(root *os.Root, name string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &InvalidError{File: name, Expected: "a regular file", Got: info.Mode().Type().String()}
 	}
-	data, err := io.ReadAll(io.LimitReader(file, MaxFileBytes+1))
-	if err == nil && len(data) > MaxFileBytes {
+	if info.Size() > MaxFileBytes {
 		return nil, &InvalidError{File: name, Expected: fmt.Sprintf("at most %d bytes", MaxFileBytes), Got: "more"}
 	}
-	return data, err
+	return io.ReadAll(io.LimitReader(file, info.Size())) // not what a writer adds meanwhile
 }

@@ -204,6 +204,7 @@ func TestWhatReadDirRefuses(t *testing.T) {
 		{"a pipe for the evidence", inDir(EvidenceFile, fifo), EvidenceFile, "", 0},
 		{"a pipe for the transcript", inDir(TranscriptFile, fifo), TranscriptFile, "", 0},
 		{"a directory", inDir(EvidenceFile, func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }), EvidenceFile, "", 0},
+		{"more than anyone reads", inDir(EvidenceFile, func(p string) error { return os.Truncate(p, MaxFileBytes+1) }), EvidenceFile, "", 0},
 		{"a row's lines", inDir(EvidenceFile, edit(`"transcript":[1,2]`, `"transcript":[1,4]`)), EvidenceFile, "transcript of stage-seal-execute", 0},
 	} {
 		dir := t.TempDir()
