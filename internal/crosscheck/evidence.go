@@ -73,18 +73,26 @@ var evidenceClauses = []clause{
 	},
 	// A restriction that the envelope claims to enforce must be enforced here.
 	func(s *Subject, e *sandbox.Evidence) (string, string, string, bool) {
-		restricted := e.NetworkMode != sandbox.NetworkUnrestricted
-		claimed, got := s.Advertised.NetworkPolicy, e.Enforcement.NetworkPolicy
-		return "enforcement.network_policy", string(claimed), string(got), !restricted || got.Enforces() || !claimed.Enforces()
+		return "enforcement.network_policy", string(s.Advertised.NetworkPolicy), string(e.Enforcement.NetworkPolicy), !lapsed(s, e)
 	},
+	// Word for word what was advertised, save what the two before this one have
+	// refused already: one fault is one clause.
 	func(s *Subject, e *sandbox.Evidence) (string, string, string, bool) {
 		for _, axis := range sandbox.Axes() {
-			if w, g := s.Advertised.On(axis), e.Enforcement.On(axis); w != g {
+			w, g := s.Advertised.On(axis), e.Enforcement.On(axis)
+			if w != g && g.Valid() && (axis != sandbox.AxisNetworkPolicy || !lapsed(s, e)) {
 				return "enforcement." + string(axis), string(w), string(g), false
 			}
 		}
 		return "", "", "", true
 	},
+}
+
+// lapsed reports whether a restricted network is not enforced although the
+// envelope claims that it is. An authority that is none is another clause's.
+func lapsed(s *Subject, e *sandbox.Evidence) bool {
+	got := e.Enforcement.NetworkPolicy
+	return e.NetworkMode != sandbox.NetworkUnrestricted && s.Advertised.NetworkPolicy.Enforces() && got.Valid() && !got.Enforces()
 }
 
 // EvidenceClauses is how many clauses there are.

@@ -200,6 +200,13 @@ func (t *T) Defer(f func()) {
 	t.cleanup = append(t.cleanup, f)
 }
 
+// Bounded makes a call of a probe that is none of the provider's members, as a
+// read from a stream of the target is: in its time, and survived if it panics.
+// Errors: the call's own; one of which [Hung] is true; a word for a panic.
+func Bounded[V any](t *T, call func() (V, error)) (V, error) {
+	return bounded(t.ctx, t.run.watch, t.run.o.Patience, func(context.Context) (V, error) { return call() })
+}
+
 // Nonce is 16 hex digits that this run has not used before.
 func (t *T) Nonce() string { return hex.EncodeToString(t.run.random(8)) }
 
