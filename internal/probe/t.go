@@ -204,7 +204,7 @@ func (t *T) Defer(f func()) {
 // read from a stream of the target is: in its time, and survived if it panics.
 // Errors: the call's own; one of which [Hung] is true; a word for a panic.
 func Bounded[V any](t *T, call func() (V, error)) (V, error) {
-	return bounded(t.ctx, t.run.watch, t.run.o.Patience, func(context.Context) (V, error) { return call() })
+	return bounded(t.ctx, t.run.within(t.ctx, t.run.o.Patience), func(context.Context) (V, error) { return call() }, nil)
 }
 
 // Nonce is 16 hex digits that this run has not used before.
