@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,16 @@ func runtimeCost(ctx context.Context, w *world) error {
 			return fmt.Errorf("through the runtime: %w", err)
 		}
 	}
+	const counted = 200 // lives whose allocations are counted; the same each time
+	bareAllocs, throughAllocs := clocks{}, clocks{}
+	for range counted {
+		if err := bareAllocs.life(ctx, alone, q, allocations); err != nil {
+			return fmt.Errorf("bare: %w", err)
+		}
+		if err := throughAllocs.life(ctx, r.Provider(), q, allocations); err != nil {
+			return fmt.Errorf("through the runtime: %w", err)
+		}
+	}
 	names := make([]string, 0, len(bare))
 	for name := range bare {
 		names = append(names, name)
@@ -46,7 +57,9 @@ func runtimeCost(ctx context.Context, w *world) error {
 	worst, worstName := samples{0}, ""
 	for _, name := range names {
 		cost := through[name].median() - bare[name].median()
-		w.rep.note("runtime's own cost of %s: %.1f µs (bare %.1f, through %.1f)", name, cost, bare[name].median(), through[name].median())
+		w.rep.note("runtime's own cost of %s: %.0f ns and %.0f allocations (bare %.0f and %.0f, through %.0f and %.0f)", name,
+			1000*cost, throughAllocs[name].median()-bareAllocs[name].median(),
+			1000*bare[name].median(), bareAllocs[name].median(), 1000*through[name].median(), throughAllocs[name].median())
 		if cost > worst[0] {
 			worst, worstName = samples{cost}, name
 		}
@@ -84,11 +97,35 @@ func processID() string { return fmt.Sprintf("pr_%032x", minted.Add(1)) }
 
 var minted atomic.Int64
 
-// clocks are the times of each member in microseconds.
+// clocks are the times of each member in microseconds, or what else a meter
+// gives.
 type clocks map[string]samples
 
-// live takes one instance through every member once.
+// meter begins to measure; what it returns ends it.
+type meter func() func() float64
+
+func microseconds() func() float64 {
+	begin := time.Now()
+	return func() float64 { return float64(time.Since(begin)) / float64(time.Microsecond) }
+}
+
+// allocations counts what the whole process allocates meanwhile, which is the
+// call's own where nothing else runs.
+func allocations() func() float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	return func() float64 {
+		runtime.ReadMemStats(&after)
+		return float64(after.Mallocs - before.Mallocs)
+	}
+}
+
 func (c clocks) live(ctx context.Context, p sandbox.Provider, q sandbox.ProvisionRequest) error {
+	return c.life(ctx, p, q, microseconds)
+}
+
+// life takes one instance through every member once.
+func (c clocks) life(ctx context.Context, p sandbox.Provider, q sandbox.ProvisionRequest, by meter) error {
 	var id sandbox.InstanceID
 	var snapshot, clone sandbox.Snapshot
 	var process sandbox.Process
@@ -160,9 +197,9 @@ func (c clocks) live(ctx context.Context, p sandbox.Provider, q sandbox.Provisio
 		{"destroySnapshot", func() error { return p.DestroySnapshot(ctx, snapshot.SnapshotID) }},
 	}
 	for _, m := range members {
-		begin := time.Now()
+		end := by()
 		err := m.do()
-		c[m.name] = append(c[m.name], float64(time.Since(begin))/float64(time.Microsecond))
+		c[m.name] = append(c[m.name], end())
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}

@@ -42,6 +42,7 @@ var benches = []bench{
 	{"stage", stageFiles},
 	{"list", listFiles},
 	{"runtime", runtimeCost},
+	{"conformance", conformanceRuns},
 	{"many", manyAtOnce},
 	{"idle", idleCost},
 	{"unpack", unpackImage},
