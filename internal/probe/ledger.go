@@ -202,11 +202,11 @@ func (r *run) compare(ctx context.Context, before []string) {
 		r.report.Limits = append(r.report.Limits, "no native census: what the provider never mentions is not seen")
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Linger)
 	defer cancel()
 	for {
 		var extra []string
-		for _, line := range r.census(ctx) {
+		for _, line := range r.census(context.WithoutCancel(ctx)) {
 			if !slices.Contains(before, line) {
 				extra = append(extra, report.Printable(line))
 			}

@@ -94,7 +94,10 @@ type Options struct {
 	// which is the machine's clock unless a test has one of its own.
 	Patience time.Duration
 	Watch    Clock
-	Budget   time.Duration // of the whole run by the machine's clock; 0 is none
+	// Linger is how long what is being torn down may still show in the census;
+	// 0 is 5 s.
+	Linger time.Duration
+	Budget time.Duration // of the whole run by the machine's clock; 0 is none
 	// StreamBytes is how much the process suite moves; 0 is 1 GiB.
 	StreamBytes int64
 	Transcript  *report.Transcript // nil keeps none

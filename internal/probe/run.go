@@ -91,6 +91,9 @@ func begin(target *Target, o Options) *run {
 	if o.Patience == 0 {
 		o.Patience = time.Minute
 	}
+	if o.Linger == 0 {
+		o.Linger = grace
+	}
 	if o.StreamBytes == 0 {
 		o.StreamBytes = 1 << 30
 	}

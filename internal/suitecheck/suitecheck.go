@@ -98,7 +98,7 @@ func Run(ctx context.Context, s sandboxtest.Saboteur, disabled string, suites ..
 		}
 		return target.Provider, nil
 	}
-	o := probe.Options{Suites: suites, Seed: s.ID, Passes: 1, StreamBytes: streamBytes, Watch: watch}
+	o := probe.Options{Suites: suites, Seed: s.ID, Passes: 1, StreamBytes: streamBytes, Watch: watch, Linger: time.Millisecond}
 	if disabled != "" {
 		o.Disabled = map[string]bool{disabled: true}
 	}
