@@ -1,0 +1,90 @@
+package nine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/probe"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// orphanReclaim lets one instance expire beside one that does not, and sweeps.
+// On a provider that others use the sweep takes only what is expired or
+// orphaned by now, and only this run's ids are judged.
+func orphanReclaim(t *probe.T) {
+	began := t.Now()
+	owned := t.Machine(probe.Shape{})
+	mark := t.Nonce()
+	file := sandbox.OutputPath + "/" + mark
+	t.Control("owned-works", printed(owned.Sh("echo "+mark+" > "+file+" && cat "+file), mark+"\n"), "a new machine does not work")
+	expired := t.Machine(probe.Shape{Lifetime: lifetime(t, began)})
+	t.Until(expired.Request.ExpiresAt)
+	// One that ended on its own is reclaimed, and no sweep has to say so.
+	_, err := t.Provider().Execute(t.Context(), expired.ID, probe.Command("echo "+mark))
+	ended := errors.Is(err, &sandbox.Error{Kind: sandbox.InstanceNotFound})
+
+	swept := sweep(t, nil)
+	if ended {
+		t.Observe("the instance was gone at its deadline, before any sweep")
+	} else {
+		t.Check("expired-returned", slices.Contains(swept.InstanceIDs, expired.ID), "the expired instance among the swept", swept.InstanceIDs)
+	}
+	gone(t, "expired-gone", expired.ID)
+	t.Check("owned-kept", !slices.Contains(swept.InstanceIDs, owned.ID), "no instance that is owned and not expired", "it was swept")
+	got, err := t.Provider().Execute(t.Context(), owned.ID, probe.Command("cat "+file))
+	t.Check("owned-kept", err == nil && printed(got, mark+"\n"), "the owned instance as it was", answer(got, err))
+	again := sweep(t, nil)
+	t.Check("swept-once", !slices.Contains(again.InstanceIDs, expired.ID), "nothing that was swept before", again.InstanceIDs)
+}
+
+// pausePinning takes two snapshots that live long and one that does not, pins
+// the first and the last, and sweeps before and after the last one's deadline.
+func pausePinning(t *probe.T) {
+	m := durable(t, probe.Shape{})
+	mark := t.Nonce()
+	file := sandbox.OutputPath + "/" + mark
+	t.Control("written", printed(sh(t, m.ID, "echo "+mark+" > "+file+" && cat "+file), mark+"\n"), "a new machine does not work")
+	hour := sandbox.At(t.Now().Add(time.Hour))
+	began := t.Now()
+	pinned, loose := capture(t, m.ID, hour), capture(t, m.ID, hour)
+	short := capture(t, m.ID, sandbox.At(t.Now().Add(lifetime(t, began))))
+	pins := []sandbox.SnapshotID{pinned.SnapshotID, short.SnapshotID}
+	t.Sleep(time.Second) // so that the last use of each lies before the cutoff
+
+	swept := sweep(t, pins)
+	t.Check("pin-kept", !slices.Contains(swept.SnapshotIDs, pinned.SnapshotID), "no pinned snapshot among the swept", "it was swept")
+	holds(t, "pin-kept", m, pinned, file, mark)
+	t.Check("unpinned-swept", slices.Contains(swept.SnapshotIDs, loose.SnapshotID), "the unpinned snapshot among the swept", swept.SnapshotIDs)
+	lost(t, "unpinned-swept", m, loose)
+	late := swept
+	if !slices.Contains(swept.SnapshotIDs, short.SnapshotID) { // else a slow provider reached the deadline first
+		t.Until(short.ExpiresAt)
+		late = sweep(t, pins)
+	}
+	t.Check("pin-expires", slices.Contains(late.SnapshotIDs, short.SnapshotID), "the pinned snapshot past its own deadline among the swept", late.SnapshotIDs)
+	lost(t, "pin-expires", m, short)
+	t.Check("pin-kept", !slices.Contains(late.SnapshotIDs, pinned.SnapshotID), "no pinned snapshot among the swept", "it was swept")
+	holds(t, "pin-kept", m, pinned, file, mark)
+}
+
+// lifetime is short, and long enough for one more of what took since began.
+func lifetime(t *probe.T, began time.Time) time.Duration {
+	return 3*time.Second + 3*t.Now().Sub(began)
+}
+
+// sweep cleans up with a cutoff of now: the latest that there may be.
+func sweep(t *probe.T, pins []sandbox.SnapshotID) sandbox.Swept {
+	now := sandbox.At(t.Now())
+	swept, err := t.Provider().Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now, PinnedSnapshots: pins})
+	t.Need("cleanup", err)
+	return swept
+}
+
+// answer is a settlement or the error instead.
+func answer(s sandbox.Settlement, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return says(s)
+}
