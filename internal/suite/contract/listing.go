@@ -138,12 +138,9 @@ func refused(err error) bool {
 
 func listMount(t *probe.T) {
 	mount := mountAt(t, sandbox.AccessReadOnly)
-	name, content := t.Nonce(), t.Nonce()
-	m := t.Machine(probe.Shape{Mounts: []sandbox.Mount{mount}, Files: []sandbox.FileWrite{{Path: mount.MountPath + "/" + name, Content: []byte(content)}}})
+	name := t.Nonce()
+	m := t.Machine(probe.Shape{Mounts: []sandbox.Mount{mount}, Files: []sandbox.FileWrite{{Path: mount.MountPath + "/" + name, Content: []byte(t.Nonce())}}})
 	got, err := list(t, m, mount.MountPath, 100)
 	t.Need("list-dir", err)
-	if len(got) != 1 || got[0].Path != name {
-		t.Fatal("named", name, fmt.Sprint(got))
-	}
-	digest(t, "digest", content, got[0].Digest)
+	t.Check("named", len(got) == 1 && got[0].Path == name, name, got)
 }

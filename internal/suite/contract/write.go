@@ -132,9 +132,11 @@ func writeParents(t *probe.T) {
 
 func writeActive(t *probe.T) {
 	m := t.Machine(probe.Shape{})
-	path, content := inOutput(t), []byte(t.Nonce())
-	t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: path, Content: content}))
-	t.Check("content", holds(m, path, content), "the bytes that were written", "other bytes, or none")
+	for range 2 {
+		path, content := inOutput(t), []byte(t.Nonce())
+		t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: path, Content: content}))
+		t.Check("content", holds(m, path, content), "the bytes that were written", "other bytes, or none")
+	}
 }
 
 // writeOutside aims at a place that the workload can write to, so that it

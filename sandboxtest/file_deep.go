@@ -1,0 +1,3 @@
+package sandboxtest
+
+func deepFileFaults() []Saboteur { return nil }
