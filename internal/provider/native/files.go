@@ -30,6 +30,9 @@ func (in *instance) locate(op sandbox.Operation, path string) (tree, *contain.Ro
 // WriteFile writes below the deepest mount or the output tree. Once active,
 // only the output tree is writable through this port.
 func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandbox.FileWrite) error {
+	if len(w.Content) > sandbox.MaxFileBytes {
+		return sandbox.TooLarge(sandbox.OpWriteFile, w.Path, sandbox.MaxFileBytes)
+	}
 	if err := w.Validate(); err != nil {
 		return sandbox.Failed(sandbox.OpWriteFile, sandbox.ReasonInvalidRequest, err)
 	}
