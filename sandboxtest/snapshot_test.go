@@ -1,0 +1,23 @@
+package sandboxtest_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/checkfu/checkfu/internal/crosscheck"
+)
+
+func TestSnapshotFaultsAreKilled(t *testing.T) {
+	checks := probesOf("SN")
+	for _, row := range []string{"identity.snapshot", "identity.clone", "identity.release"} {
+		for _, check := range append(crosscheck.SnapshotChecks(), "form") {
+			checks = append(checks, row+"/"+check)
+		}
+	}
+	for _, check := range crosscheck.CloneChecks() {
+		checks = append(checks, "identity.clone/"+check)
+	}
+	// What C11 is wrong in is in the group of cleanup.
+	checks = slices.DeleteFunc(checks, func(id string) bool { return id == "snapshot.destroyed-is-gone" })
+	killedByName(t, group("N"), checks)
+}
