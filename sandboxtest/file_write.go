@@ -112,19 +112,19 @@ func writeFaults() []Saboteur {
 			w.Content = append(bytes.Clone(w.Content), w.before[len(w.Content):]...)
 			return true
 		})},
-		{ID: "F22", Fault: "the executable flag is dropped", Kills: "write.executable/set", Wrap: change(func(w *write) bool {
-			was := w.Executable
-			w.Executable = false
-			return was
+		{ID: "F22", Fault: "the executable flag is dropped in the output tree", Kills: "write.executable/set", Wrap: change(func(w *write) bool {
+			fires := w.Executable && sandbox.Within(w.Path, sandbox.OutputPath)
+			w.Executable = w.Executable && !fires
+			return fires
 		})},
 		{ID: "F23", Fault: "parents are made three levels deep and no deeper", Kills: "write.parents",
 			Wrap: instead(func(w *write) error { return sandbox.FailedAt(op, w.Path, sandbox.ReasonNotFound, nil) },
 				func(w *write) bool { return strings.Count(w.Path, "/") > strings.Count(sandbox.OutputPath, "/")+4 })},
-		{ID: "F24", Fault: "an active machine takes one more file and no second", Kills: "write.while-active",
+		{ID: "F24", Fault: "an active machine takes four files and no fifth", Kills: "write.while-active",
 			Wrap: instead(func(*write) error {
 				return sandbox.Conflict(op, string(sandbox.StateProvisioning), string(sandbox.StateActive))
 			},
-				func(w *write) bool { return w.active > 1 && sandbox.Within(w.Path, sandbox.OutputPath) })},
+				func(w *write) bool { return w.active > 4 && sandbox.Within(w.Path, sandbox.OutputPath) })},
 		{ID: "F25", Fault: "exactly 16 MiB are refused", Kills: "write.largest",
 			Wrap: instead(func(w *write) error { return sandbox.TooLarge(op, w.Path, sandbox.MaxFileBytes) },
 				func(w *write) bool { return len(w.Content) == sandbox.MaxFileBytes })},

@@ -132,7 +132,7 @@ func writeParents(t *probe.T) {
 
 func writeActive(t *probe.T) {
 	m := t.Machine(probe.Shape{})
-	for range 2 {
+	for range 5 {
 		path, content := inOutput(t), []byte(t.Nonce())
 		t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: path, Content: content}))
 		t.Check("content", holds(m, path, content), "the bytes that were written", "other bytes, or none")
