@@ -1,0 +1,7 @@
+package sandboxtest_test
+
+import "testing"
+
+func TestStateFaultsAreKilled(t *testing.T) {
+	killedByName(t, group("S"), append(probesOf("CS"), "release.disposition"))
+}
