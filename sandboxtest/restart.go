@@ -11,7 +11,7 @@ import (
 func restartFaults() []Saboteur {
 	return []Saboteur{
 		{ID: "C8", Fault: "orphans are forgotten by a restart", Kills: "restarted.cleanup", Restarted: forgetOrphans},
-		{ID: "C12", Fault: "ids from before a restart cannot be destroyed", Kills: "restarted.destroy", Restarted: forgetInstances},
+		{ID: "H29", Fault: "ids from before a restart cannot be destroyed", Kills: "restarted.destroy", Restarted: forgetInstances},
 		{
 			ID: "E15", Fault: "snapshot_custody provider, and the bytes die with the process", Kills: "restarted.snapshot",
 			Wrap:      func(p sandbox.Provider, _ *Env) sandbox.Provider { return custodian(p) },

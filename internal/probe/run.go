@@ -145,7 +145,7 @@ func (r *run) enter(ctx context.Context) bool {
 	r.optional, err = bounded(ctx, r.within(ctx, r.o.Patience), func(context.Context) (sandbox.Optional, error) {
 		return r.target.Provider.Optional(), nil
 	}, nil)
-	r.judge(sandbox.OpCapabilities, err, ctx.Err() != nil)
+	r.judge("optional", err, ctx.Err() != nil)
 	s := &r.report.Subject
 	s.Provider, s.ProviderRevision = report.Printable(envelope.Provider), report.Printable(envelope.ProviderRevision)
 	s.MaterializationRevision, s.Placement = report.Printable(envelope.MaterializationRevision), envelope.Placement

@@ -13,33 +13,37 @@ import (
 	"github.com/checkfu/checkfu/sandboxtest"
 )
 
-// custody is the oracle with snapshots that survive it, as they do where a
-// restart is none.
-func custody(p sandbox.Provider) sandbox.Provider {
+// claiming is the oracle with another custody of its snapshots. They survive
+// its restart, which is none.
+func claiming(p sandbox.Provider, c sandbox.Custody) sandbox.Provider {
 	return sandboxtest.Override{Provider: p, CapabilitiesFunc: func(ctx context.Context) (sandbox.Capabilities, error) {
-		c, err := p.Capabilities(ctx)
-		c.SnapshotCustody = sandbox.CustodyProvider
-		return c, err
+		envelope, err := p.Capabilities(ctx)
+		envelope.SnapshotCustody = c
+		return envelope, err
 	}}
 }
 
 func TestOraclePassesEveryDrill(t *testing.T) {
-	target, p := oracle.New("drills")
-	target.Provider = custody(p)
-	target.Restart = func(context.Context) (sandbox.Provider, error) { return custody(p), nil }
-	rep := probe.Run(t.Context(), target, faults.Probes(), probe.Options{Suites: []report.Suite{report.Faults}, Seed: "drills"})
-	for _, row := range rep.Probes {
-		if row.Status != report.Pass {
-			t.Errorf("%s: %s %s %+v", row.ID, row.Status, row.Reason, row.Findings)
-		}
-	}
-	for _, row := range rep.Standing {
-		if row.Status != report.Pass && row.Status != report.Skip {
-			t.Errorf("%s: %s %+v", row.ID, row.Status, row.Findings)
-		}
-	}
-	if !rep.Leaks.None() || len(p.Census()) > 0 || len(rep.Leaks.Unknown) > 0 {
-		t.Errorf("left: %+v %v", rep.Leaks, p.Census())
+	for _, custody := range []sandbox.Custody{sandbox.CustodyRunner, sandbox.CustodyProvider} {
+		t.Run(string(custody), func(t *testing.T) {
+			target, p := oracle.New("drills")
+			target.Provider = claiming(p, custody)
+			target.Restart = func(context.Context) (sandbox.Provider, error) { return claiming(p, custody), nil }
+			rep := probe.Run(t.Context(), target, faults.Probes(), probe.Options{Suites: []report.Suite{report.Faults}, Seed: "drills"})
+			for _, row := range rep.Probes {
+				if row.Status != report.Pass {
+					t.Errorf("%s: %s %s %+v", row.ID, row.Status, row.Reason, row.Findings)
+				}
+			}
+			for _, row := range rep.Standing {
+				if row.Status != report.Pass && row.Status != report.Skip {
+					t.Errorf("%s: %s %+v", row.ID, row.Status, row.Findings)
+				}
+			}
+			if !rep.Leaks.None() || len(p.Census()) > 0 || len(rep.Leaks.Unknown) > 0 {
+				t.Errorf("left: %+v %v", rep.Leaks, p.Census())
+			}
+		})
 	}
 }
 

@@ -135,7 +135,6 @@ func rollbackStaged(t *probe.T) {
 // does anything at all is another drill's to say.
 func rollbackCold(t *probe.T) {
 	neighbour := t.Provision(probe.Shape{})
-	defer func() { _ = neighbour.Rollback() }()
 	var shape probe.Shape
 	if t.Has(report.Mounts) {
 		shape.Mounts = []sandbox.Mount{{MountPath: "/" + t.Nonce(), Access: sandbox.AccessReadOnly, Kind: sandbox.MountGit}}
@@ -152,7 +151,7 @@ func rollbackCold(t *probe.T) {
 		left[n] = !isUnknown(touch(t, id))
 	}
 	t.Check("own", left[0] == left[1], "the machine that was allocated goes, whatever the value says", "it stayed")
-	err := touch(t, neighbour.ID)
+	_, err := t.Provider().Activate(t.Context(), neighbour.ID)
 	t.Check("neighbour", err == nil, "a neighbour that the value was made to name lives", err)
 	if t.Has(report.SnapshotToken) && t.Has(report.Durable) {
 		coldRelease(t)
@@ -191,9 +190,8 @@ func sparesNeighbour(t *probe.T) {
 	second, err := t.Provider().Provision(t.Context(), q)
 	t.Need("provision", err)
 	_ = first.Rollback(t.Context())
-	err = touch(t, second.Value.InstanceID)
+	_, err = t.Provider().Activate(t.Context(), second.Value.InstanceID)
 	t.Check("neighbour", err == nil, "the other machine of this lease lives", err)
-	_ = second.Rollback(t.Context())
 }
 
 func rollbackAgain(t *probe.T) {
@@ -209,17 +207,19 @@ func rollbackAgain(t *probe.T) {
 	if !t.Has(report.SnapshotToken) || !t.Has(report.Durable) {
 		return
 	}
+	// What a rollback takes with it is another drill's to say: each has a
+	// snapshot of its own.
 	m = t.Machine(probe.Durable(probe.Shape{}))
-	source := snapshot(t, m)
-	again := resumed(t, m, source.Value)
+	again := resumed(t, m, snapshot(t, m).Value)
 	same(sandbox.OpResume, func() error { return again.Rollback(t.Context()) })
 	if t.Has(report.SnapshotClone) {
-		copied := cloned(t, source.Value)
+		copied := cloned(t, snapshot(t, m).Value)
 		same(sandbox.OpCloneSnapshot, func() error { return copied.Rollback(t.Context()) })
 	}
-	same(sandbox.OpSnapshot, func() error { return source.Rollback(t.Context()) })
-	settled := released(t, m)
-	same(sandbox.OpRelease, func() error { return settled.Rollback(t.Context()) })
+	taken := snapshot(t, m)
+	same(sandbox.OpSnapshot, func() error { return taken.Rollback(t.Context()) })
+	last := released(t, t.Machine(probe.Durable(probe.Shape{})))
+	same(sandbox.OpRelease, func() error { return last.Rollback(t.Context()) })
 }
 
 func outcome(err error) string {
