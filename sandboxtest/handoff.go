@@ -12,10 +12,10 @@ import (
 // where one did not come to its end.
 func handoffFaults() []Saboteur {
 	list := []Saboteur{
-		{ID: "H1", Fault: "no rollback member", Kills: "handoff.rollback", Suite: report.Faults, Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
+		{ID: "H1", Fault: "no rollback member where there is nothing left to undo", Kills: "handoff.rollback", Suite: report.Faults, Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
 			return Override{Provider: p, ReleaseFunc: func(ctx context.Context, id sandbox.InstanceID, q sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
 				h, err := p.Release(ctx, id, q)
-				if err == nil {
+				if err == nil && h.Value.Snapshot == nil {
 					env.Fire()
 					h.Rollback = nil
 				}
