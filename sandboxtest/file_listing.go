@@ -13,6 +13,9 @@ import (
 // listed is one listing that the provider inside has answered.
 type listed[E any] struct {
 	sandbox.Listing
+	ctx     context.Context
+	p       sandbox.Provider
+	id      sandbox.InstanceID
 	op      sandbox.Operation
 	mount   sandbox.Mount // that the root is, if it is one
 	again   func(most int64) ([]E, error)
@@ -80,7 +83,7 @@ func dirLister(bad func(l *listed[sandbox.DirEntry]) bool) func(sandbox.Provider
 				return
 			}
 			o.ListDir = ListDirFunc(func(ctx context.Context, id sandbox.InstanceID, q sandbox.Listing) ([]sandbox.DirEntry, error) {
-				l := &listed[sandbox.DirEntry]{Listing: q, op: sandbox.OpListDir, mount: plans.at(id, q.Root)}
+				l := &listed[sandbox.DirEntry]{Listing: q, ctx: ctx, p: p, id: id, op: sandbox.OpListDir, mount: plans.at(id, q.Root)}
 				l.again = func(most int64) ([]sandbox.DirEntry, error) {
 					return next.ListDir(ctx, id, sandbox.Listing{Root: q.Root, MaxEntries: most})
 				}
@@ -111,7 +114,7 @@ func projectLister(bad func(l *listed[sandbox.Leaf]) bool) func(sandbox.Provider
 				return
 			}
 			o.ListProjectDir = ListProjectDirFunc(func(ctx context.Context, id sandbox.InstanceID, q sandbox.Listing) (sandbox.ProjectListing, error) {
-				l := &listed[sandbox.Leaf]{Listing: q, op: sandbox.OpListProjectDir}
+				l := &listed[sandbox.Leaf]{Listing: q, ctx: ctx, p: p, id: id, op: sandbox.OpListProjectDir}
 				l.again = func(most int64) ([]sandbox.Leaf, error) {
 					all, err := next.ListProjectDir(ctx, id, sandbox.Listing{Root: q.Root, MaxEntries: most})
 					return all.Leaves, err
