@@ -99,8 +99,8 @@ func caseFaults() []Saboteur {
 		{ID: "V28", Fault: "modes are not captured", Kills: "durable-round-trip/files-modes", Wrap: resumedAs("cd " + sandbox.OutputPath + " && ls -A | while read f; do chmod 644 \"$f\"; done")},
 		{ID: "V29", Fault: "links are captured as files", Kills: "durable-round-trip/files-links", Wrap: resumedAs("cd " + sandbox.OutputPath +
 			" && ls -A | while read f; do if test -L \"$f\"; then cat \"$f\" > /tmp/f; rm \"$f\"; cat /tmp/f > \"$f\"; fi; done")},
-		{ID: "V30", Fault: "an instance has one state: its latest capture", Kills: "durable-round-trip/snapshot-is-then", Wrap: recapturing(func(all []sandbox.Snapshot) sandbox.Snapshot { return all[len(all)-1] })},
-		{ID: "V31", Fault: "an instance has one state: its first capture", Kills: "durable-round-trip/release-is-now", Wrap: recapturing(func(all []sandbox.Snapshot) sandbox.Snapshot { return all[0] })},
+		{ID: "V30", Fault: "a released instance has one state: its latest capture", Kills: "durable-round-trip/snapshot-is-then", Wrap: recapturing(func(all []sandbox.Snapshot) sandbox.Snapshot { return all[len(all)-1] })},
+		{ID: "V31", Fault: "a released instance has one state: its first capture", Kills: "durable-round-trip/release-is-now", Wrap: recapturing(func(all []sandbox.Snapshot) sandbox.Snapshot { return all[0] })},
 		{ID: "V32", Fault: "a durable release leaves the instance running", Kills: "durable-round-trip/released", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
 			return Override{Provider: p, ReleaseFunc: func(ctx context.Context, id sandbox.InstanceID, q sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
 				h, err := p.Snapshot(ctx, id, sandbox.SnapshotRequest(q))
@@ -226,11 +226,11 @@ func resumedAs(script string) func(p sandbox.Provider, env *Env) sandbox.Provide
 	}
 }
 
-// recapturing resumes another capture of the same instance than was asked for.
+// recapturing resumes another capture of a released instance than was asked for.
 func recapturing(choose func(all []sandbox.Snapshot) sandbox.Snapshot) func(p sandbox.Provider, env *Env) sandbox.Provider {
 	return func(p sandbox.Provider, env *Env) sandbox.Provider {
 		var mu sync.Mutex
-		taken := map[sandbox.InstanceID][]sandbox.Snapshot{}
+		taken, released := map[sandbox.InstanceID][]sandbox.Snapshot{}, map[sandbox.InstanceID]bool{}
 		keep := func(s sandbox.Snapshot) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -249,12 +249,15 @@ func recapturing(choose func(all []sandbox.Snapshot) sandbox.Snapshot) func(p sa
 				h, err := p.Release(ctx, id, q)
 				if err == nil && h.Value.Snapshot != nil {
 					keep(*h.Value.Snapshot)
+					mu.Lock()
+					defer mu.Unlock()
+					released[id] = true
 				}
 				return h, err
 			},
 			ResumeFunc: func(ctx context.Context, q sandbox.ResumeRequest) (sandbox.Handoff[sandbox.Instance], error) {
 				mu.Lock()
-				if all := taken[q.Snapshot.SourceInstanceID]; len(all) > 0 {
+				if all := taken[q.Snapshot.SourceInstanceID]; released[q.Snapshot.SourceInstanceID] {
 					if other := choose(all); other.SnapshotID != q.Snapshot.SnapshotID && other.SessionID == q.Snapshot.SessionID && other.ExpiresAt == q.Snapshot.ExpiresAt {
 						q.Snapshot = other
 						env.Fire()

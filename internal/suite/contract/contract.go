@@ -13,5 +13,5 @@ import (
 
 // Probes returns the suite.
 func Probes() []probe.Probe {
-	return slices.Concat(envelope(), identity(), states(), commands(), writes(), reads(), listings(), snapshots(), sweeps(), activeWrites())
+	return slices.Concat(envelope(), identity(), states(), commands(), writes(), reads(), listings(), snapshots(), sweeps(), activeWrites(), repeats())
 }

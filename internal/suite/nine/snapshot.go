@@ -71,12 +71,13 @@ func durableRoundTrip(t *probe.T) {
 			" && echo "+early+" > "+name+" && ln -s "+name+" "+name+".link && ./"+name+".run")
 		t.Control("written", printed(got, early+"\n"), says(got))
 	}
-	before := capture(t, m.ID, sandbox.At(t.Now().Add(time.Hour)))
+	hour := sandbox.At(t.Now().Add(time.Hour))
+	before := capture(t, m.ID, hour)
 	for _, dir := range places {
 		got := sh(t, m.ID, "echo "+late+" > "+dir+"/"+name+".late && rm "+dir+"/"+name)
 		t.Control("changed", probe.Code(got) == 0, says(got))
 	}
-	h, err := t.Provider().Release(t.Context(), m.ID, sandbox.ReleaseRequest{ExpiresAt: sandbox.At(t.Now().Add(time.Hour))})
+	h, err := t.Provider().Release(t.Context(), m.ID, sandbox.ReleaseRequest{ExpiresAt: hour})
 	t.Need("release", err)
 	_, err = t.Provider().Execute(t.Context(), m.ID, probe.Command("echo "+late))
 	t.Refused("released", err, &sandbox.Error{Kind: sandbox.InstanceNotFound, Operation: sandbox.OpExecute})
