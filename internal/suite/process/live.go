@@ -18,6 +18,7 @@ import (
 // ends with the probe.
 type live struct {
 	t    *probe.T
+	id   sandbox.InstanceID
 	p    sandbox.Process
 	out  *bufio.Reader
 	gone bool // destroyed by the probe itself
@@ -43,7 +44,7 @@ func try(t *probe.T, id sandbox.InstanceID, q sandbox.ProcessRequest) (sandbox.P
 func start(t *probe.T, m *probe.Machine, q sandbox.ProcessRequest) *live {
 	p, err := try(t, m.ID, q)
 	t.Need("open", err)
-	l := &live{t: t, p: p, out: bufio.NewReaderSize(&stream{t: t, from: p.Output()}, maxLine)}
+	l := &live{t: t, id: m.ID, p: p, out: bufio.NewReaderSize(&stream{t: t, from: p.Output()}, maxLine)}
 	t.Defer(l.end)
 	return l
 }
@@ -109,16 +110,21 @@ func came(got string, err error) string {
 	return fmt.Sprintf("%q, then %v", got, err)
 }
 
-// until reads what comes before the line mark, at most most bytes.
+// ending is what until waits for. It is a line of its own also where some of
+// what came before it is lost.
+func ending(mark string) []byte { return []byte("\n" + mark + "\n") }
+
+// until reads what comes before the line mark, at most most bytes and the line
+// break that ending adds.
 func (l *live) until(mark string, most int) ([]byte, error) {
 	var got []byte
-	for len(got) <= most {
+	for len(got) <= most+1 {
 		line, err := l.line()
 		if err != nil {
 			return append(got, line...), err
 		}
 		if line == mark {
-			return got, nil
+			return bytes.TrimSuffix(got, []byte{'\n'}), nil
 		}
 		got = append(append(got, line...), '\n')
 	}
@@ -153,14 +159,18 @@ func (l *live) halfClose() error {
 }
 
 // feed runs a writer beside the probe. It is over before the probe is: the end
-// of the process ends it. The channel has one value.
+// of the process ends it, or that of the instance. The channel has one value.
 func (l *live) feed(write func() error) <-chan error {
 	result, over := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(over)
 		result <- write()
 	}()
-	l.t.Defer(func() { l.end(); <-over })
+	l.t.Defer(func() {
+		l.end()
+		_ = l.t.Provider().Destroy(l.t.Context(), l.id)
+		<-over
+	})
 	return result
 }
 
@@ -196,7 +206,7 @@ func movable(t *probe.T) bool {
 func moment(t *probe.T) {
 	d := 300 * time.Millisecond
 	if movable(t) {
-		d = 10 * time.Millisecond
+		d = 4 * time.Millisecond
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

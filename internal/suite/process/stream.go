@@ -79,13 +79,16 @@ func lastBytes(t *probe.T) {
 }
 
 func stdinWhole(t *probe.T) {
-	sent, mark := numbered(t.Nonce(), 1<<20/26+1), t.Nonce()
-	l := run(t, "exec cat")
+	sent, ready, mark := numbered(t.Nonce(), 1<<20/26+1), t.Nonce(), t.Nonce()
+	l := run(t, "echo "+ready+"; exec cat")
+	if !l.expect("ready", ready) {
+		return
+	}
 	written := l.feed(func() error {
 		if err := l.write(sent); err != nil {
 			return err
 		}
-		return l.write([]byte(mark + "\n"))
+		return l.write(ending(mark))
 	})
 	got, err := l.until(mark, len(sent))
 	if same(t, "whole", sent, got, err) {
@@ -139,8 +142,9 @@ func idle(t *probe.T) {
 
 func stderrUnread(t *probe.T) {
 	mark := t.Nonce()
-	l := run(t, "yes "+t.Nonce()+" | head -c 1048576 >&2; echo "+mark)
-	// Whether the two streams are apart is another probe's.
+	// A megabyte in whole lines. Whether the streams are apart is another
+	// probe's.
+	l := run(t, "yes "+t.Nonce()+" | head -c 1048577 >&2; echo "+mark)
 	_, err := l.until(mark, 4<<20)
 	t.Check("goes-on", err == nil, "the output after 1 MiB of diagnostics", err)
 }
@@ -185,7 +189,7 @@ func backpressure(t *probe.T) {
 				return err
 			}
 		}
-		return l.write([]byte(mark + "\n"))
+		return l.write(ending(mark))
 	})
 	moment(t)
 	if len(written) > 0 {
