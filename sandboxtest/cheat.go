@@ -23,7 +23,7 @@ func cheats() []Saboteur {
 			return sandbox.Unavailable(e.Operation, "lifetime", e.Expected, e.Actual)
 		})},
 		{ID: "V2b", Fault: "a panic instead of a refusal", Kills: "errors.no-panic", Wrap: refusedOtherwise(func(e *sandbox.Error) error { panic(e) })},
-		{ID: "V8", Fault: "the stored reply of an earlier command", Kills: "repeat.same-command", Wrap: replying(func(first sandbox.Settlement) sandbox.Settlement { return first })},
+		{ID: "V8", Fault: "the stored reply of an earlier command", Kills: "repeat.same-command", Wrap: replying(false)},
 		{ID: "V9", Fault: "answers out of a key, and has no machine", Kills: "stage-seal-execute", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider { return newAnswerKey(p, env) }},
 		{ID: "V10", Fault: "works for Sessions that look like a suite's only", Kills: "stage-seal-execute", Wrap: selective(func(q sandbox.ProvisionRequest) bool {
 			return slices.ContainsFunc([]string{"conformance", "probe", "suite", "test", "canary", "example"}, func(word string) bool {
@@ -48,10 +48,7 @@ func cheats() []Saboteur {
 				return p.Capabilities(ctx)
 			}}
 		}},
-		{ID: "V12", Fault: "right once, wrong when it is asked again", Kills: "repeat.same-command", Wrap: replying(func(first sandbox.Settlement) sandbox.Settlement {
-			first.Stdout, first.Stderr = nil, nil
-			return first
-		})},
+		{ID: "V12", Fault: "right once, and idle when it is asked again", Kills: "repeat.same-command", Wrap: replying(true)},
 		{ID: "V13", Fault: "right one at a time, wrong when two are at it", Kills: "repeat.at-once", Wrap: crossing},
 		{ID: "V14", Fault: "an environment value echoed in an error", Kills: "repeat.no-secret", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
 			return Override{Provider: p, ExecuteFunc: func(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
@@ -96,9 +93,10 @@ func refusedOtherwise(say func(e *sandbox.Error) error) func(p sandbox.Provider,
 	}
 }
 
-// replying runs a command once for each instance. It stores the reply, which
-// is the fault, and gives what again makes of it from then on.
-func replying(again func(first sandbox.Settlement) sandbox.Settlement) func(p sandbox.Provider, env *Env) sandbox.Provider {
+// replying stores the reply to each command, which is the fault, and gives it
+// to whoever sends the same command to the same instance again. Where idle is
+// set the command is then not run either.
+func replying(idle bool) func(p sandbox.Provider, env *Env) sandbox.Provider {
 	return func(p sandbox.Provider, env *Env) sandbox.Provider {
 		var mu sync.Mutex
 		stored := map[string]sandbox.Settlement{}
@@ -107,11 +105,15 @@ func replying(again func(first sandbox.Settlement) sandbox.Settlement) func(p sa
 			mu.Lock()
 			first, ok := stored[key]
 			mu.Unlock()
-			if ok {
-				return again(first), nil
+			if ok && idle {
+				return first, nil
 			}
 			s, err := p.Execute(ctx, id, c)
-			if err == nil {
+			switch {
+			case err != nil:
+			case ok:
+				s = first
+			default:
 				env.Fire()
 				mu.Lock()
 				stored[key] = s
