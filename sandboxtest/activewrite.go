@@ -2,7 +2,6 @@ package sandboxtest
 
 import (
 	"context"
-	"path"
 	"slices"
 	"sync"
 
@@ -12,7 +11,8 @@ import (
 // activeWriteFaults are wrong in a write to an active mount.
 func activeWriteFaults() []Saboteur {
 	return []Saboteur{
-		{ID: "W1", Fault: "half of a batch that failed is visible", Kills: "active-write.all-or-nothing/nothing", Wrap: transactions(publishesHalf)},
+		{ID: "W1", Fault: "a batch is published file by file", Kills: "active-write.at-once/whole", Wrap: publishesSlowly},
+		{ID: "W1f", Fault: "half of a batch that failed is published", Kills: "active-write.all-or-nothing/nothing", Wrap: transactions(publishesHalf)},
 		{ID: "W1e", Fault: "a batch that failed is reported as published", Kills: "active-write.all-or-nothing/refused", Wrap: transactions(hidesFailure)},
 		{ID: "W2", Fault: "a dispatch rolls back another's open journal", Kills: "active-write.leaves-others/dispatch", Wrap: transactions(rollsBackOthers)},
 		{ID: "W3", Fault: "an abortion rolls back what was committed", Kills: "active-write.committed-stays/files", Wrap: transactions(rollsBackCommitted)},
@@ -247,6 +247,61 @@ func abortsOnce(b begun, w *transaction) {
 	}
 }
 
+// publishesSlowly publishes the first file some time before the rest: if the
+// workload looks into its mounts, until it has looked.
+func publishesSlowly(p sandbox.Provider, env *Env) sandbox.Provider {
+	var mu sync.Mutex
+	looks := map[sandbox.InstanceID]int{}
+	looked := make(chan struct{}, 1)
+	o := transactions(func(b begun, w *transaction) {
+		var first *sandbox.FileWrite
+		mu.Lock()
+		looks[b.id] = 0
+		mu.Unlock()
+		w.stage = func(ctx context.Context, f sandbox.FileWrite) error {
+			if first == nil {
+				first = &f
+			}
+			return b.right.Stage(ctx, f)
+		}
+		w.dispatch = func(ctx context.Context, marker func()) error {
+			return b.right.Dispatch(ctx, func() {
+				marker()
+				mu.Lock()
+				often := looks[b.id] >= 2
+				mu.Unlock()
+				if !often || first == nil {
+					return
+				}
+				b.alone(ctx, *first)
+				select {
+				case <-looked: // of some time ago
+				default:
+				}
+				// The first that ends from now on may have begun before.
+				for range 2 {
+					select {
+					case <-looked:
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+	})(p, env).(Override)
+	o.ExecuteFunc = func(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
+		s, err := p.Execute(ctx, id, c)
+		mu.Lock()
+		looks[id]++
+		mu.Unlock()
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return s, err
+	}
+	return o
+}
+
 func pausedByWrite(p sandbox.Provider, env *Env) sandbox.Provider {
 	var paused sync.Map
 	o := transactions(func(b begun, w *transaction) {
@@ -266,90 +321,4 @@ func pausedByWrite(p sandbox.Provider, env *Env) sandbox.Provider {
 		return p.Execute(ctx, id, c)
 	}
 	return o
-}
-
-// accepts takes targets that must be refused and forgets what is written.
-func accepts(which func(mounts []sandbox.Mount, targets []string) bool) func(sandbox.Provider, *Env) sandbox.Provider {
-	return func(p sandbox.Provider, env *Env) sandbox.Provider {
-		var plans sync.Map
-		return Override{
-			Provider: p,
-			ProvisionFunc: func(ctx context.Context, q sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
-				h, err := p.Provision(ctx, q)
-				plans.Store(h.Value.InstanceID, slices.Clone(q.Mounts))
-				return h, err
-			},
-			Members: func(o *sandbox.Optional) {
-				writer := o.ActiveWrite
-				if writer == nil {
-					return
-				}
-				o.ActiveWrite = BeginActiveWriteFunc(func(ctx context.Context, id sandbox.InstanceID, targets []string) (sandbox.ActiveWrite, error) {
-					w, err := writer.BeginActiveWrite(ctx, id, targets)
-					if mounts, ok := plans.Load(id); err != nil && ok && which(mounts.([]sandbox.Mount), targets) {
-						env.Fire()
-						return &forgetful{state: sandbox.JournalOpen}, nil
-					}
-					return w, err
-				})
-			},
-		}
-	}
-}
-
-func belowSealed(mounts []sandbox.Mount, targets []string) bool {
-	return slices.ContainsFunc(targets, func(target string) bool {
-		m, ok := sandbox.OwningMount(mounts, target)
-		return ok && m.Access == sandbox.AccessReadOnly
-	})
-}
-
-func acrossMounts(mounts []sandbox.Mount, targets []string) bool {
-	first, _ := sandbox.OwningMount(mounts, targets[0])
-	return slices.ContainsFunc(targets, func(target string) bool {
-		m, ok := sandbox.OwningMount(mounts, target)
-		return ok && m != first
-	})
-}
-
-func outsideMounts(mounts []sandbox.Mount, targets []string) bool {
-	return slices.ContainsFunc(targets, func(target string) bool {
-		_, ok := sandbox.OwningMount(mounts, target)
-		return !ok
-	})
-}
-
-func belowEachOther(_ []sandbox.Mount, targets []string) bool {
-	return slices.ContainsFunc(targets, func(target string) bool { return slices.Contains(targets, path.Dir(target)) })
-}
-
-// forgetful is a transaction that writes nothing.
-type forgetful struct {
-	mu    sync.Mutex
-	state sandbox.JournalState
-}
-
-func (w *forgetful) set(s sandbox.JournalState) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.state = s
-}
-
-func (w *forgetful) Stage(ctx context.Context, _ sandbox.FileWrite) error { return ctx.Err() }
-
-func (w *forgetful) Dispatch(ctx context.Context, marker func()) error {
-	marker()
-	w.set(sandbox.JournalCommitted)
-	return ctx.Err()
-}
-
-func (w *forgetful) Abort(ctx context.Context) error {
-	w.set(sandbox.JournalRolledBack)
-	return ctx.Err()
-}
-
-func (w *forgetful) Inspect(ctx context.Context) (sandbox.JournalState, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state, ctx.Err()
 }

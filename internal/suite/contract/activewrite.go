@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,10 @@ func activeWrites() []probe.Probe {
 		{
 			ID: "active-write.all-or-nothing", Suite: report.Contract, Clause: "CF-AW-02", Source: operations, Run: allOrNothing, Requires: requires,
 			Title: "where one file of a batch cannot be published, none is",
+		},
+		{
+			ID: "active-write.at-once", Suite: report.Contract, Clause: "CF-AW-11", Source: operations, Run: atOnce, Requires: requires,
+			Title: "a workload that looks all the time sees a batch whole or not at all",
 		},
 		{
 			ID: "active-write.marker-first", Suite: report.Contract, Clause: "CF-AW-03", Source: operations, Run: markerFirst, Requires: requires,
@@ -183,6 +188,42 @@ func allOrNothing(t *probe.T) {
 	w.has("nothing", first, w.old)
 }
 
+// atOnce lets commands read the first file, the second and the first again
+// while a batch is published: who has seen a new file sees no old one after it.
+func atOnce(t *probe.T) {
+	w := newSite(t)
+	first, second := w.open+"/old", w.open+"/"+t.Nonce()
+	if s := w.Sh("printf %s " + w.old + " >" + second); probe.Code(s) != 0 {
+		t.Unjudged("file", "the workload could not write into its mount: "+string(s.Stderr))
+	}
+	tx := w.begin(first, second)
+	body := w.stage(tx, first, second)
+	look := probe.Command("cat " + first + " " + second + " " + first)
+	whole := []string{w.old + w.old + w.old, w.old + w.old + body, w.old + body + body, body + body + body}
+	saw := func(s sandbox.Settlement) {
+		t.Check("whole", slices.Contains(whole, string(s.Stdout)), "old files, and then new ones only", s.Stdout)
+	}
+	for range 2 {
+		saw(w.Run(look))
+	}
+	published := make(chan error, 1)
+	go func() { published <- tx.Dispatch(t.Context(), func() {}) }()
+	for looking := true; looking; {
+		select {
+		case err := <-published:
+			t.Need("dispatch", err)
+			looking = false
+		default:
+			// A target that has its instance for itself meanwhile may refuse.
+			if s, err := t.Provider().Execute(t.Context(), w.ID, look); err == nil {
+				saw(s)
+			}
+		}
+	}
+	w.has("first", first, body)
+	w.has("second", second, body)
+}
+
 // markerFirst looks from outside while the marker runs. A target may answer
 // only when it has returned, so nobody waits for it long.
 func markerFirst(t *probe.T) {
@@ -298,9 +339,11 @@ func deepestMount(t *probe.T) {
 	w := newSite(t)
 	err := w.write(w.open + "/" + t.Nonce())
 	t.Control("the mount above can be written", err == nil, err)
-	t.Check("sealed", w.write(w.sealed+"/old") != nil, "a refusal: the deepest mount is read-only", "success")
-	w.has("files", w.sealed+"/old", w.old)
 	t.Check("two-mounts", w.write(w.open+"/"+t.Nonce(), w.near+"/"+t.Nonce()) != nil, "a refusal: another mount owns the second", "success")
+	if s := w.Sh("echo >" + w.sealed + "/" + t.Nonce()); probe.Code(s) == 0 {
+		t.NotHere("the workload itself may write in the sealed mount, which states.sealed-mounts reports")
+	}
+	t.Check("sealed", w.write(w.sealed+"/old") != nil, "a refusal: the deepest mount is read-only", "success")
 }
 
 func insideMount(t *probe.T) {
