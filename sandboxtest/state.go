@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,18 +16,7 @@ import (
 func stateFaults() []Saboteur {
 	all := []Saboteur{
 		{ID: "S1", Fault: "provision returns an instance that is active already", Kills: "identity.provision/state", Suite: report.Contract, Wrap: activeAtOnce},
-		{ID: "S2", Fault: "activation seals nothing", Kills: "states.sealed-mounts/unchangeable", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
-			return disguised(p, env, func(q *sandbox.ProvisionRequest) (changed bool) {
-				mounts := make([]sandbox.Mount, len(q.Mounts))
-				for i, m := range q.Mounts {
-					changed = changed || m.Access == sandbox.AccessReadOnly
-					m.Access = sandbox.AccessReadWrite
-					mounts[i] = m
-				}
-				q.Mounts = mounts
-				return changed
-			})
-		}},
+		{ID: "S2", Fault: "activation seals nothing", Kills: "states.sealed-mounts/unchangeable", Wrap: unsealed(func([]sandbox.Mount, sandbox.Mount) bool { return true })},
 		{ID: "S3", Fault: "resume returns a provisioning instance", Kills: "identity.resume/state", Suite: report.Contract,
 			Wrap: lyingAtResume(func(i *sandbox.Instance) bool { i.State = sandbox.StateProvisioning; return true })},
 		{ID: "S4", Fault: "a release of zero retention says released", Kills: "release.disposition/disposition", Suite: report.Contract, Wrap: releasedForDestroyed},
@@ -91,6 +81,9 @@ func stateFaults() []Saboteur {
 			}}
 		}},
 	}
+	all = append(all, Saboteur{ID: "S17", Fault: "activation seals nested mounts only", Kills: "states.sealed-mounts/unchangeable", Wrap: unsealed(func(all []sandbox.Mount, m sandbox.Mount) bool {
+		return !slices.ContainsFunc(all, func(o sandbox.Mount) bool { return o.MountPath != m.MountPath && sandbox.Within(m.MountPath, o.MountPath) })
+	})})
 	for i, op := range []sandbox.Operation{
 		sandbox.OpExecute, sandbox.OpReadFile, sandbox.OpReadFiles, sandbox.OpListDir, sandbox.OpListProjectDir,
 		sandbox.OpOpenProcess, sandbox.OpBeginActiveWrite, sandbox.OpSnapshot, sandbox.OpRelease,
@@ -101,6 +94,22 @@ func stateFaults() []Saboteur {
 		})
 	}
 	return all
+}
+
+// unsealed makes some read-only mounts writable.
+func unsealed(which func(all []sandbox.Mount, m sandbox.Mount) bool) func(sandbox.Provider, *Env) sandbox.Provider {
+	return func(p sandbox.Provider, env *Env) sandbox.Provider {
+		return disguised(p, env, func(q *sandbox.ProvisionRequest) (changed bool) {
+			mounts := slices.Clone(q.Mounts)
+			for i, m := range mounts {
+				if m.Access == sandbox.AccessReadOnly && which(q.Mounts, m) {
+					mounts[i].Access, changed = sandbox.AccessReadWrite, true
+				}
+			}
+			q.Mounts = mounts
+			return changed
+		})
+	}
 }
 
 // exitedAt is the settlement of a command that did nothing.

@@ -116,6 +116,7 @@ func platformServed(t *probe.T) {
 		t.Need("execute", err)
 		got := strings.TrimSpace(string(s.Stdout))
 		t.Served("architecture", slices.Contains(machines[p.Architecture], got), strings.Join(machines[p.Architecture], " or "), got)
+		t.Need("destroy", t.Provider().Destroy(t.Context(), h.Value.InstanceID))
 	}
 }
 
