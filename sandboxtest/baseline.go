@@ -18,7 +18,6 @@ func baselines() []Saboteur {
 	dumb := func(id, fault string, envelope func(p sandbox.Provider) envelope, answer func(op sandbox.Operation) error) Saboteur {
 		return Saboteur{ID: id, Fault: fault, Wrap: func(p sandbox.Provider, _ *Env) sandbox.Provider { return mute{envelope(p), answer} }}
 	}
-	honest := func(p sandbox.Provider) envelope { return p.Capabilities }
 	refusal := func(op sandbox.Operation) error {
 		switch op {
 		case sandbox.OpDestroy, sandbox.OpDestroySnapshot, sandbox.OpCleanup:
@@ -30,18 +29,18 @@ func baselines() []Saboteur {
 	return []Saboteur{
 		{ID: "B1", Fault: "empty: there is no provider", Wrap: func(sandbox.Provider, *Env) sandbox.Provider { return nil }},
 		dumb("B2", "null: every member returns nothing", func(sandbox.Provider) envelope { return zero }, func(sandbox.Operation) error { return nil }),
-		dumb("B3", "null behind a right envelope", honest, func(sandbox.Operation) error { return nil }),
+		dumb("B3", "null behind a right envelope", memberless, func(sandbox.Operation) error { return nil }),
 		dumb("B4", "throws on every call", func(sandbox.Provider) envelope {
 			return func(context.Context) (sandbox.Capabilities, error) {
 				return sandbox.Capabilities{}, throws(sandbox.OpCapabilities)
 			}
 		}, throws),
-		dumb("B5", "throws behind a right envelope", honest, throws),
+		dumb("B5", "throws behind a right envelope", memberless, throws),
 		dumb("B6", "panics on every call", func(sandbox.Provider) envelope {
 			return func(context.Context) (sandbox.Capabilities, error) { panic("capabilities") }
 		}, func(op sandbox.Operation) error { panic(op) }),
-		dumb("B7", "panics behind a right envelope", honest, func(op sandbox.Operation) error { panic(op) }),
-		dumb("B8", "refuses everything in closed words behind a full envelope", honest, refusal),
+		dumb("B7", "panics behind a right envelope", memberless, func(op sandbox.Operation) error { panic(op) }),
+		dumb("B8", "refuses everything in closed words behind a full envelope", memberless, refusal),
 		dumb("B9", "refuses everything in closed words behind the weakest envelope", func(p sandbox.Provider) envelope { return Minimum(p).Capabilities }, refusal),
 		{ID: "B10", Fault: "echo: answers every call with what was asked for and does nothing", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
 			e := newEcho(p, env)
@@ -50,6 +49,11 @@ func baselines() []Saboteur {
 		{ID: "B11", Fault: "answer key: says what the suite wants to hear and has no machine", Wrap: newAnswerKey},
 		{ID: "B12", Fault: "answer key behind the weakest envelope", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider { return Minimum(newAnswerKey(p, env)) }},
 	}
+}
+
+// memberless is an envelope of p that claims no optional member.
+func memberless(p sandbox.Provider) func(ctx context.Context) (sandbox.Capabilities, error) {
+	return Reduce(p, func(c *sandbox.Capabilities) { c.ListDir, c.ActiveMountWrite = false, false }).Capabilities
 }
 
 // mute answers every call alike.
@@ -129,7 +133,7 @@ type echoed struct {
 
 func newEcho(p sandbox.Provider, env *Env) echo {
 	return echo{
-		mute: mute{p.Capabilities, func(sandbox.Operation) error { return nil }}, now: env.Now, fire: env.Fire,
+		mute: mute{memberless(p), func(sandbox.Operation) error { return nil }}, now: env.Now, fire: env.Fire,
 		mu: &sync.Mutex{}, count: new(int), instances: map[sandbox.InstanceID]*echoed{},
 	}
 }

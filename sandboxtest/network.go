@@ -2,7 +2,9 @@ package sandboxtest
 
 import (
 	"context"
-	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -108,21 +110,29 @@ func leaky(p sandbox.Provider, fire func(), rule func(w wall, host string, port 
 				w = *known
 			}
 			mu.Unlock()
-			if host, port, ok := connects(c); ok && w.policy.Mode != "" && rule(w, host, port) && !w.admits(host, port) {
+			if said, host, port := connects(c); said != "" && w.policy.Mode != "" && rule(w, host, port) && !w.admits(host, port) {
 				fire()
-				c.Arguments = []string{"-c", "echo connected"}
+				last := len(c.Arguments) - 1
+				c.Arguments = append(slices.Clone(c.Arguments[:last]), strings.ReplaceAll(c.Arguments[last], said, "echo connected"))
 			}
 			return p.Execute(ctx, id, c)
 		},
 	}
 }
 
-func connects(c sandbox.Command) (host string, port int64, ok bool) {
+var connection = regexp.MustCompile(`connect ([a-z0-9.-]+) ([0-9]+)`)
+
+// connects finds the attempt in a command: its words, "" if there is none.
+func connects(c sandbox.Command) (said, host string, port int64) {
 	if len(c.Arguments) == 0 {
-		return "", 0, false
+		return "", "", 0
 	}
-	n, _ := fmt.Sscanf(c.Arguments[len(c.Arguments)-1], "connect %s %d", &host, &port)
-	return host, port, n == 2
+	found := connection.FindStringSubmatch(c.Arguments[len(c.Arguments)-1])
+	if found == nil {
+		return "", "", 0
+	}
+	port, _ = strconv.ParseInt(found[2], 10, 64)
+	return found[0], found[1], port
 }
 
 // pendingNetwork wait for the egress guard and its matrix: a machine that is

@@ -32,9 +32,7 @@ func allowlistEgress(t *probe.T) {
 	}
 	m := machine(listed)
 	l.denied(m, "unlisted-denied", l.Unlisted())
-	got := m.Sh(l.Connect(listed))
-	l.tried(got)
-	if !t.Served("listed-reached", probe.Code(got) == 0, "a connection to the listed destination", says(got)) {
+	if code, got := l.connect(m.ID, listed); !t.Served("listed-reached", code == "0", "a connection to the listed destination", got) {
 		t.Stop() // whoever reaches nothing at all shows nothing by being refused
 	}
 	l.denied(machine(), "empty-list", listed)
@@ -76,8 +74,8 @@ func live(t *probe.T) lab {
 	if slices.Contains(t.Envelope().NetworkModes, sandbox.NetworkUnrestricted) {
 		open := t.Machine(probe.Shape{Network: &sandbox.NetworkPolicy{Mode: sandbox.NetworkUnrestricted}})
 		for _, d := range []sandbox.Destination{n.Listed(), n.Unlisted()} {
-			got := open.Sh(n.Connect(d))
-			t.Control("reached-when-open", probe.Code(got) == 0, says(got))
+			code, got := l.connect(open.ID, d)
+			t.Control("reached-when-open", code == "0", got)
 		}
 	}
 	return l
@@ -87,21 +85,25 @@ func live(t *probe.T) lab {
 // the other end counted.
 func (l lab) denied(m *probe.Machine, check string, d sandbox.Destination) {
 	before := l.Accepted(d)
-	got := m.Sh(l.Connect(d))
-	l.tried(got)
-	l.t.Served(check, probe.Code(got) != 0, "no connection to "+address(d), "a connection")
+	code, _ := l.connect(m.ID, d)
+	l.t.Served(check, code != "0", "no connection to "+address(d), "a connection")
 	if before >= 0 {
 		arrived := l.Accepted(d) - before
 		l.t.Served(check, arrived == 0, "no connection counted at "+address(d), fmt.Sprintf("%d connections", arrived))
 	}
 }
 
-// tried makes sure that the machine had something to connect with: a missing
-// program fails as surely as a wall.
-func (l lab) tried(s sandbox.Settlement) {
-	const nothing, cannot, missing = 99, 126, 127 // the lab's own word, and a shell's two
-	code := probe.Code(s)
-	l.t.Control("tried", code != nothing && code != cannot && code != missing, "the machine has no program to connect with: "+says(s))
+// connect runs the lab's script in a machine, beside something that only a
+// machine can answer, and returns the script's status. It makes sure that there
+// was something to connect with: a missing program fails as surely as a wall.
+func (l lab) connect(id sandbox.InstanceID, d sandbox.Destination) (code, said string) {
+	script, answer := puzzle(l.t)
+	got := sh(l.t, id, "sh -c "+word(l.Connect(d))+" > /dev/null 2>&1; echo $?; "+script)
+	code, rest, _ := strings.Cut(string(got.Stdout), "\n")
+	must(l.t, "works", probe.Code(got) == 0 && rest == answer+"\n", "a status and the line "+answer, says(got))
+	const nothing, cannot, missing = "99", "126", "127" // the lab's own word, and a shell's two
+	l.t.Control("tried", code != nothing && code != cannot && code != missing, "the machine has no program to connect with: "+says(got))
+	return code, says(got)
 }
 
 func address(d sandbox.Destination) string { return d.Host + ":" + decimal(d.Port) }

@@ -22,10 +22,9 @@ func zdrRelease(t *probe.T) {
 	}
 	m := t.Machine(shape)
 	places = append(places, writable(t, m.ID, sandbox.HomePath, "/tmp")...)
-	name, mark := t.Nonce(), t.Nonce()
+	name := t.Nonce()
 	for _, dir := range places {
-		got := m.Sh("echo " + mark + " > " + dir + "/" + name + " && cat " + dir + "/" + name)
-		t.Control("written", printed(got, mark+"\n"), says(got))
+		fill(t, "written", m.ID, dir+"/"+name)
 	}
 	_, err := t.Provider().Snapshot(t.Context(), m.ID, sandbox.SnapshotRequest{ExpiresAt: sandbox.At(t.Now().Add(time.Hour))})
 	forbidden := &sandbox.Error{Kind: sandbox.SnapshotForbidden, Operation: sandbox.OpSnapshot}
@@ -41,6 +40,7 @@ func zdrRelease(t *probe.T) {
 	uncounted(t, "census", string(m.ID))
 	// The next tenant must not find anything, however the machine was made.
 	next := t.Machine(shape)
+	fill(t, "written", next.ID, sandbox.OutputPath+"/"+t.Nonce())
 	for _, dir := range places {
 		got := next.Sh("test -e " + dir + "/" + name)
 		t.Check("no-trace", probe.Code(got) == 1, "no file of the released instance in "+dir, says(got))

@@ -14,13 +14,10 @@ import (
 // what that still holds is its own.
 func checkpointClone(t *probe.T) {
 	m := durable(t, probe.Shape{})
-	mark, file := t.Nonce(), sandbox.OutputPath+"/"+t.Nonce()
-	write := func(id sandbox.InstanceID, what string) {
-		t.Control("written", printed(sh(t, id, "echo "+what+" > "+file+" && cat "+file), what+"\n"), "a machine cannot write to its output tree")
-	}
-	write(m.ID, mark)
+	file := sandbox.OutputPath + "/" + t.Nonce()
+	mark := fill(t, "written", m.ID, file)
 	checkpoint := capture(t, m.ID, sandbox.At(t.Now().Add(time.Hour)))
-	write(m.ID, t.Nonce()) // the source goes on and is not what is cloned
+	fill(t, "written", m.ID, file) // the source goes on and is not what is cloned
 	if !t.Envelope().SnapshotClone {
 		_, err := t.Provider().CloneSnapshot(t.Context(), sandbox.CloneRequest{Snapshot: checkpoint, TargetSessionID: t.ID("ses_")})
 		t.Refused("clone-refused", err, sandbox.Unavailable(sandbox.OpCloneSnapshot, sandbox.RequireSnapshotClone, "", ""))
@@ -30,7 +27,7 @@ func checkpointClone(t *probe.T) {
 
 	used := resume(t, m, second, second.SessionID)
 	has(t, "clone-content", used, file, mark)
-	write(used, t.Nonce())
+	fill(t, "written", used, file)
 	source := resume(t, m, checkpoint, checkpoint.SessionID)
 	has(t, "source-unchanged", source, file, mark)
 
@@ -69,13 +66,13 @@ func durableRoundTrip(t *probe.T) {
 	for _, dir := range places {
 		got := sh(t, m.ID, "cd "+dir+" && echo '#!/bin/sh' > "+name+".run && echo echo "+early+" >> "+name+".run && chmod 755 "+name+".run"+
 			" && echo "+early+" > "+name+" && ln -s "+name+" "+name+".link && ./"+name+".run")
-		t.Control("written", printed(got, early+"\n"), says(got))
+		must(t, "written", printed(got, early+"\n"), "a program, a file and a link in "+dir, says(got))
 	}
 	hour := sandbox.At(t.Now().Add(time.Hour))
 	before := capture(t, m.ID, hour)
 	for _, dir := range places {
 		got := sh(t, m.ID, "echo "+late+" > "+dir+"/"+name+".late && rm "+dir+"/"+name)
-		t.Control("changed", probe.Code(got) == 0, says(got))
+		must(t, "written", probe.Code(got) == 0, "a file more and a file less in "+dir, says(got))
 	}
 	h, err := t.Provider().Release(t.Context(), m.ID, sandbox.ReleaseRequest{ExpiresAt: hour})
 	t.Need("release", err)

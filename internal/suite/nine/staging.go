@@ -39,8 +39,7 @@ func stageSealExecute(t *probe.T) {
 func seal(t *probe.T, m *probe.Machine, sealed, file, open string, content []byte) {
 	mark := t.Nonce()
 	for _, dir := range []string{open, sandbox.OutputPath} {
-		path := dir + "/" + t.Nonce()
-		t.Control("writable", printed(m.Sh("echo "+mark+" > "+path+" && cat "+path), mark+"\n"), "the workload cannot write to "+dir)
+		fill(t, "writable", m.ID, dir+"/"+t.Nonce())
 	}
 	fresh := sealed + "/" + t.Nonce()
 	for _, attempt := range []string{
@@ -58,7 +57,8 @@ func seal(t *probe.T, m *probe.Machine, sealed, file, open string, content []byt
 	// The trusted port narrows at activation, too.
 	late := sandbox.FileWrite{Path: sandbox.OutputPath + "/" + t.Nonce(), Content: []byte(mark)}
 	t.Need("write-output", t.Provider().WriteFile(t.Context(), m.ID, late))
-	t.Control("port", printed(m.Sh("cat "+late.Path), mark), "a write into the output tree did not arrive")
+	got = m.Sh("cat " + late.Path)
+	must(t, "write-output", printed(got, mark), "the written bytes of "+late.Path, says(got))
 	err := t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: fresh, Content: []byte(mark)})
 	t.Check("write-scope", err != nil, "a refusal of a write into a mount of an active instance", "success")
 }
@@ -88,7 +88,7 @@ func output(t *probe.T, m *probe.Machine, file string, content []byte) {
 func readBack(t *probe.T, m *probe.Machine, file string, content []byte) {
 	cut, path, link := between(t, 20, 200), sandbox.OutputPath+"/"+t.Nonce(), sandbox.OutputPath+"/"+t.Nonce()
 	got := m.Sh(fmt.Sprintf("head -c %d %s > %s && ln -s %s %s && cat %s", cut, file, path, file, link, link))
-	t.Control("link", printed(got, string(content)), says(got))
+	must(t, "written", printed(got, string(content)), "a file and a link in the output tree", says(got))
 	read, err := m.Read(path, sandbox.OutputPath, sandbox.MaxFileBytes)
 	if err != nil {
 		t.Check("read-file", false, "the bytes that a command wrote into the output tree", err)

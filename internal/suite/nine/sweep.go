@@ -15,13 +15,12 @@ import (
 func orphanReclaim(t *probe.T) {
 	began := t.Now()
 	owned := t.Machine(probe.Shape{})
-	mark := t.Nonce()
-	file := sandbox.OutputPath + "/" + mark
-	t.Control("owned-works", printed(owned.Sh("echo "+mark+" > "+file+" && cat "+file), mark+"\n"), "a new machine does not work")
+	file := sandbox.OutputPath + "/" + t.Nonce()
+	mark := fill(t, "written", owned.ID, file)
 	expired := t.Machine(probe.Shape{Lifetime: lifetime(t, began)})
 	t.Until(expired.Request.ExpiresAt)
 	// One that ended on its own is reclaimed, and no sweep has to say so.
-	_, err := t.Provider().Execute(t.Context(), expired.ID, probe.Command("echo "+mark))
+	_, err := t.Provider().Execute(t.Context(), expired.ID, probe.Command("echo "+t.Nonce()))
 	ended := errors.Is(err, &sandbox.Error{Kind: sandbox.InstanceNotFound})
 
 	swept := sweep(t, nil)
@@ -42,9 +41,8 @@ func orphanReclaim(t *probe.T) {
 // the first and the last, and sweeps before and after the last one's deadline.
 func pausePinning(t *probe.T) {
 	m := durable(t, probe.Shape{})
-	mark := t.Nonce()
-	file := sandbox.OutputPath + "/" + mark
-	t.Control("written", printed(sh(t, m.ID, "echo "+mark+" > "+file+" && cat "+file), mark+"\n"), "a new machine does not work")
+	file := sandbox.OutputPath + "/" + t.Nonce()
+	mark := fill(t, "written", m.ID, file)
 	hour := sandbox.At(t.Now().Add(time.Hour))
 	began := t.Now()
 	pinned, loose := capture(t, m.ID, hour), capture(t, m.ID, hour)
