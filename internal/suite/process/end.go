@@ -67,20 +67,21 @@ func evidenceOwn(t *probe.T) {
 		t.Unjudged("planted", err.Error())
 	}
 	q := program(`printf '%s\n' "$1"`, string(spelled))
-	c := probe.Command(`
-mkdir -p "$HOME/.checkfu" /tmp/.checkfu
-while read -r path; do printf '%s\n' "$1" > "$path"; done
-exit 0`)
-	c.Arguments = append(c.Arguments, "sh", string(spelled))
-	for _, dir := range []string{sandbox.HomePath, sandbox.HomePath + "/.checkfu", "/tmp", "/tmp/.checkfu", sandbox.OutputPath} {
-		for _, name := range []string{"evidence.json", "process-evidence.json", "process.json", id + ".json"} {
-			c.Stdin = append(c.Stdin, dir+"/"+name+"\n"...)
+	plant := probe.Command(`while read -r path; do printf '%s\n' "$1" > "$path"; done; test -s "$HOME/evidence.json"`)
+	plant.Arguments = append(plant.Arguments, "sh", string(spelled))
+	for _, dir := range []string{sandbox.HomePath, sandbox.OutputPath, "/tmp"} {
+		for _, name := range []string{"evidence.json", "process-evidence.json", id + ".json"} {
+			plant.Stdin = append(plant.Stdin, dir+"/"+name+"\n"...)
 		}
 	}
-	t.Control("planted", probe.Code(m.Run(c)) == 0, "the files could not be written")
+	t.Control("planted", probe.Code(m.Run(plant)) == 0, "the files could not be written")
 	p, err := t.Optional().OpenProcess.OpenProcess(t.Context(), m.ID, id, q)
 	t.Need("open", err)
 	got := p.Evidence()
 	t.Check("own", got.StartedAt != planted.StartedAt && got.ObservedAt != planted.ObservedAt, "times of the provider's own", "those that the workload wrote")
 	_ = p.Destroy(t.Context())
+	// Not every target is a sandbox.
+	clear := probe.Command(`while read -r path; do rm -f "$path"; done`)
+	clear.Stdin = plant.Stdin
+	m.Run(clear)
 }

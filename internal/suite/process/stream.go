@@ -182,7 +182,7 @@ func backpressure(t *probe.T) {
 	const piece = 64 << 10
 	gate, mark, sent := "/tmp/"+t.Nonce(), t.Nonce(), numbered(t.Nonce(), 1<<20/26+1)
 	m := t.Machine(probe.Shape{})
-	l := start(t, m, program("while test ! -e "+gate+"; do :; done; exec cat"))
+	l := start(t, m, program("while test ! -e "+gate+"; do :; done; rm -f "+gate+"; exec cat"))
 	written := l.feed(func() error {
 		for left := sent; len(left) > 0; left = left[min(piece, len(left)):] {
 			if err := l.write(left[:min(piece, len(left))]); err != nil {
