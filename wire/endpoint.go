@@ -105,9 +105,10 @@ var table = []struct {
 	{ProcessWait, sandbox.OpOpenProcess, 0, MaxRequestBytes, MaxResponseBytes},
 	{ProcessSignal, sandbox.OpOpenProcess, mutating, MaxRequestBytes, MaxResponseBytes},
 	{ProcessDestroy, sandbox.OpOpenProcess, 0, MaxRequestBytes, MaxResponseBytes},
-	// These two name an operation in their body.
+	// These two name an operation in their body. The answer of operation is, at
+	// last, that of the endpoint which was called under the id, frames and all.
 	{RollbackOperation, "", 0, MaxRequestBytes, MaxResponseBytes},
-	{PollOperation, "", 0, MaxRequestBytes, MaxReadFilesBytes},
+	{PollOperation, "", 0, MaxRequestBytes, MaxExecuteBytes},
 }
 
 // Endpoints returns the eighteen members in the order of the contract's table,
@@ -139,6 +140,7 @@ func (e Endpoint) Traits() (t Traits, ok bool) {
 const prefix = "/v1/"
 
 // Path is the path of e below the base URL of an enrollment: "/v1/provision".
+// The method is POST; capabilities also answers GET, without a body.
 func (e Endpoint) Path() string { return prefix + string(e) }
 
 // ParsePath is the inverse of Path. It takes the exact path only: no trailing

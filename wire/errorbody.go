@@ -76,6 +76,30 @@ func Status(failure error) int {
 	return 500
 }
 
+// ErrorShape says what an error body with this tag holds beside _tag, operation
+// and an optional message: the fields that it must and those that it may have,
+// in JSON names, and its status. ok is false for an unknown tag.
+func ErrorShape(tag string) (status int, must, may []string, ok bool) {
+	r, ok := rules[tag]
+	add := func(bit fieldSet, key string) {
+		switch {
+		case r.must&bit != 0:
+			must = append(must, key)
+		case r.may&bit != 0:
+			may = append(may, key)
+		}
+	}
+	var f errorFields
+	for _, t := range f.text() {
+		add(t.bit, t.key)
+	}
+	for _, n := range f.numbers() {
+		add(n.bit, n.key)
+	}
+	add(hasSupported, "supported")
+	return r.status, must, may, ok
+}
+
 type errorBody struct {
 	Error errorFields `json:"error"`
 }

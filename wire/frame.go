@@ -55,17 +55,17 @@ const (
 
 // AppendFrame appends f as it travels. It does not check f; a Writer does.
 func AppendFrame(dst []byte, f Frame) []byte {
-	dst = append(dst, byte(f.Type))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(f.Payload)))
-	return append(dst, f.Payload...)
+	return append(appendHead(dst, f.Type, len(f.Payload)), f.Payload...)
+}
+
+func appendHead(dst []byte, t Type, length int) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, byte(t)), uint32(length))
 }
 
 // AppendOutput appends one out or err frame.
 func AppendOutput(dst []byte, t Type, offset int64, data []byte) []byte {
-	dst = append(dst, byte(t))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(data)+offsetBytes))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(offset))
-	return append(dst, data...)
+	dst = appendHead(dst, t, offsetBytes+len(data))
+	return append(binary.BigEndian.AppendUint64(dst, uint64(offset)), data...)
 }
 
 // Output reads the payload of an out or err frame: where its bytes begin in the

@@ -34,6 +34,9 @@ func (r *Reader) Next() (Frame, error) {
 		r.again = false
 		return r.last, nil
 	}
+	if r.err != nil {
+		return Frame{}, r.err
+	}
 	if r.end-r.start < headBytes {
 		switch err := r.fill(headBytes); {
 		case err != nil && r.end > r.start:
@@ -69,15 +72,12 @@ func (r *Reader) fail(err error) error {
 
 // fill reads until n bytes stand in the buffer.
 func (r *Reader) fill(n int) error {
-	if r.err != nil {
-		return r.err
-	}
 	if r.start == r.end {
 		r.start, r.end = 0, 0
 	}
 	for empty := 0; r.end-r.start < n; {
 		if r.end == len(r.buf) || r.start > 0 && len(r.buf)-r.start < n {
-			r.room(n)
+			r.room()
 		}
 		got, err := r.r.Read(r.buf[r.end:])
 		r.end += got
@@ -100,7 +100,7 @@ func (r *Reader) fill(n int) error {
 
 // room moves what is in the buffer to its beginning, and doubles the buffer if
 // that is full.
-func (r *Reader) room(n int) {
+func (r *Reader) room() {
 	held := r.buf[r.start:r.end]
 	if len(held) < len(r.buf) {
 		copy(r.buf, held)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"io"
 )
 
@@ -25,8 +26,7 @@ func (w *Writer) Write(f Frame) error {
 	if err := check(f.Type, int64(len(f.Payload))); err != nil {
 		return err
 	}
-	w.buf = AppendFrame(w.buf[:0], Frame{Type: f.Type})
-	w.buf[1], w.buf[2], w.buf[3], w.buf[4] = byte(len(f.Payload)>>24), byte(len(f.Payload)>>16), byte(len(f.Payload)>>8), byte(len(f.Payload))
+	w.buf = appendHead(w.buf[:0], f.Type, len(f.Payload))
 	return w.flush(f.Payload)
 }
 
@@ -91,9 +91,7 @@ func (w *Writer) Output(t Type, offset int64, data []byte) error {
 	}
 	for len(data) > 0 {
 		n := min(len(data), MaxOutputChunk)
-		w.buf = AppendOutput(w.buf[:0], t, offset, nil)
-		length := n + offsetBytes
-		w.buf[1], w.buf[2], w.buf[3], w.buf[4] = byte(length>>24), byte(length>>16), byte(length>>8), byte(length)
+		w.buf = binary.BigEndian.AppendUint64(appendHead(w.buf[:0], t, offsetBytes+n), uint64(offset))
 		if err := w.flush(data[:n]); err != nil {
 			return err
 		}
