@@ -56,12 +56,6 @@ var lies = []lie{
 		i.RootImage += ":latest"
 		return true
 	}},
-	{"I14", "mounts sorted", "mounts", func(i *sandbox.Instance) bool {
-		sorted := slices.SortedFunc(slices.Values(i.Mounts), func(a, b sandbox.Mount) int { return cmp.Compare(a.MountPath, b.MountPath) })
-		changed := !slices.Equal(sorted, i.Mounts)
-		i.Mounts = sorted
-		return changed
-	}},
 	{"I15", "output_path with a slash at its end", "output_path", func(i *sandbox.Instance) bool { i.OutputPath += "/"; return true }},
 	{"I16", "expires_at at the same instant in other bytes", "expires_at", func(i *sandbox.Instance) bool {
 		i.ExpiresAt = sandbox.Timestamp(strings.TrimSuffix(string(i.ExpiresAt), "Z") + "+00:00")
@@ -90,7 +84,17 @@ var lies = []lie{
 		i.ExpiresAt = sandbox.At(at.Add(time.Hour))
 		return err == nil
 	}},
-	// What only a full request brings out.
+}
+
+// liesInFull show only where there is something to sort, to cut or to fill in:
+// in the full requests of the contract suite.
+var liesInFull = []lie{
+	{"I14", "mounts sorted", "mounts", func(i *sandbox.Instance) bool {
+		sorted := slices.SortedFunc(slices.Values(i.Mounts), func(a, b sandbox.Mount) int { return cmp.Compare(a.MountPath, b.MountPath) })
+		changed := !slices.Equal(sorted, i.Mounts)
+		i.Mounts = sorted
+		return changed
+	}},
 	{"I23", "the last mount left out", "mounts", func(i *sandbox.Instance) bool {
 		n := len(i.Mounts)
 		i.Mounts = i.Mounts[:max(0, n-1)]
@@ -131,22 +135,7 @@ var lies = []lie{
 // instance, and what is wrong with instance_id, the one field that is the
 // provider's own.
 func identityFaults() []Saboteur {
-	var all []Saboteur
-	for _, l := range lies {
-		for _, at := range []struct {
-			letter, row, member string
-			wrap                func(tell func(*sandbox.Instance) bool) func(sandbox.Provider, *Env) sandbox.Provider
-		}{
-			{"p", "identity.provision", "provision", lyingAtProvision},
-			{"a", "identity.activate", "activate", lyingAtActivate},
-			{"r", "identity.resume", "resume", lyingAtResume},
-		} {
-			all = append(all, Saboteur{
-				ID: l.id + at.letter, Fault: at.member + " returns " + l.fault, Kills: at.row + "/" + l.check,
-				Suite: report.Contract, Wrap: at.wrap(l.tell),
-			})
-		}
-	}
+	all := append(told(lies, report.Nine), told(liesInFull, report.Contract)...)
 	rename := func(name func(id sandbox.InstanceID) sandbox.InstanceID) func(sandbox.Provider, *Env) sandbox.Provider {
 		return lyingAtActivate(func(i *sandbox.Instance) bool { i.InstanceID = name(i.InstanceID); return true })
 	}
@@ -159,6 +148,27 @@ func identityFaults() []Saboteur {
 		Saboteur{ID: "I31", Fault: "takes the first epoch of a lease only", Kills: "identity.request-in-full/provision", Wrap: firstEpochOnly},
 		Saboteur{ID: "I32", Fault: "resumes under the first epoch of a lease only", Kills: "identity.resume-in-full/resume", Wrap: resumingFirstEpochOnly},
 	)
+}
+
+// told makes three saboteurs of each lie.
+func told(lies []lie, suite report.Suite) []Saboteur {
+	var all []Saboteur
+	for _, l := range lies {
+		for _, at := range []struct {
+			letter, row, member string
+			wrap                func(tell func(*sandbox.Instance) bool) func(sandbox.Provider, *Env) sandbox.Provider
+		}{
+			{"p", "identity.provision", "provision", lyingAtProvision},
+			{"a", "identity.activate", "activate", lyingAtActivate},
+			{"r", "identity.resume", "resume", lyingAtResume},
+		} {
+			all = append(all, Saboteur{
+				ID: l.id + at.letter, Fault: at.member + " returns " + l.fault, Kills: at.row + "/" + l.check,
+				Suite: suite, Wrap: at.wrap(l.tell),
+			})
+		}
+	}
+	return all
 }
 
 type instanceHandoff = sandbox.Handoff[sandbox.Instance]

@@ -82,7 +82,9 @@ func stateFaults() []Saboteur {
 		}},
 	}
 	all = append(all, Saboteur{ID: "S17", Fault: "activation seals nested mounts only", Kills: "states.sealed-mounts/unchangeable", Wrap: unsealed(func(all []sandbox.Mount, m sandbox.Mount) bool {
-		return !slices.ContainsFunc(all, func(o sandbox.Mount) bool { return o.MountPath != m.MountPath && sandbox.Within(m.MountPath, o.MountPath) })
+		return !slices.ContainsFunc(all, func(o sandbox.Mount) bool {
+			return o.MountPath != m.MountPath && sandbox.Within(m.MountPath, o.MountPath)
+		})
 	})})
 	for i, op := range []sandbox.Operation{
 		sandbox.OpExecute, sandbox.OpReadFile, sandbox.OpReadFiles, sandbox.OpListDir, sandbox.OpListProjectDir,
