@@ -80,8 +80,10 @@ func says(s sandbox.Settlement) string {
 		}
 		return string(b)
 	}
-	out := "a timeout"
+	out := "no exit"
 	switch {
+	case s.TimedOut:
+		out = "a timeout"
 	case s.Exit.ExitCode != nil:
 		out = "exit code " + decimal(*s.Exit.ExitCode)
 	case s.Exit.Signal != "":

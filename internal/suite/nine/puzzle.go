@@ -36,12 +36,12 @@ func puzzle(t *probe.T) (script, answer string) {
 		// A list is no stage of a pipeline: one more shell makes it one.
 		script = "sh -c '" + script + "'"
 	}
+	script += " | sha256sum"
+	data = digest([]byte(data)) + "  -\n"
 	for range between(t, 1, 3) {
-		cut := between(t, 8, 16)
-		data = data[:cut] // the shortest that there is has 17 bytes
-		sum := digest([]byte(data)) + "  -\n"
+		cut := between(t, 8, 60)
 		script += fmt.Sprintf(" | head -c %d | sha256sum", cut)
-		data = sum
+		data = digest([]byte(data[:cut])) + "  -\n"
 	}
 	return script, strings.TrimSuffix(data, "\n")
 }
