@@ -84,6 +84,10 @@ func snapshots() []probe.Probe {
 	}, clones()...)
 }
 
+// kept is how long a snapshot is retained that is not to expire: longer than
+// the instance that it is taken of, so that the two deadlines are told apart.
+const kept = 90 * time.Minute
+
 // retainable makes an active machine that can be captured.
 func retainable(t *probe.T, s probe.Shape) *probe.Machine { return t.Machine(probe.Durable(s)) }
 
@@ -195,7 +199,7 @@ func leavesRunning(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	n := newNote(t)
 	n.put(t, m.ID)
-	capture(t, m.ID, time.Hour)
+	capture(t, m.ID, kept)
 	s, err := t.Provider().Execute(t.Context(), m.ID, probe.Command("cat "+n.path))
 	if t.Check("runs", err == nil, "a command that runs", err) {
 		t.Check("files", string(s.Stdout) == n.text, n.text, s.Stdout)
@@ -206,7 +210,7 @@ func pointInTime(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	before, after := newNote(t), newNote(t)
 	before.put(t, m.ID)
-	s := capture(t, m.ID, time.Hour)
+	s := capture(t, m.ID, kept)
 	after.put(t, m.ID)
 	id := resume(t, m.Request, s)
 	before.in(t, id, "before")
@@ -217,16 +221,17 @@ func outlivesInstance(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	n := newNote(t)
 	n.put(t, m.ID)
-	s := capture(t, m.ID, time.Hour)
+	s := capture(t, m.ID, kept)
 	t.Need("destroy", t.Provider().Destroy(t.Context(), m.ID))
 	n.in(t, resume(t, m.Request, s), "files")
 }
 
 func ownDeadline(t *probe.T) {
-	m := retainable(t, probe.Shape{Lifetime: brief})
+	lifetime := brief(t, func() { retainable(t, probe.Shape{}) })
+	m := retainable(t, probe.Shape{Lifetime: lifetime})
 	n := newNote(t)
 	n.put(t, m.ID)
-	s := capture(t, m.ID, time.Hour)
+	s := capture(t, m.ID, kept)
 	t.Until(m.Request.ExpiresAt)
 	err := resumes(t, m.Request, s)
 	t.Check("resumes", err == nil, "a machine: the snapshot is retained until "+string(s.ExpiresAt), err)
@@ -234,16 +239,16 @@ func ownDeadline(t *probe.T) {
 
 func destroyedIsGone(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	kept, destroyed := capture(t, m.ID, time.Hour), capture(t, m.ID, time.Hour)
+	other, destroyed := capture(t, m.ID, kept), capture(t, m.ID, kept)
 	t.Need("destroy", t.Provider().DestroySnapshot(t.Context(), destroyed.SnapshotID))
-	err := resumes(t, m.Request, kept)
+	err := resumes(t, m.Request, other)
 	t.Control("the other snapshot resumes", err == nil, err)
 	t.Check("refused", resumes(t, m.Request, destroyed) != nil, "a refusal", "a machine")
 }
 
 func destroySnapshotAgain(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	s := capture(t, m.ID, time.Hour)
+	s := capture(t, m.ID, kept)
 	for _, c := range []struct {
 		check string
 		id    sandbox.SnapshotID
@@ -257,7 +262,7 @@ func settlesPresent(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	early, late := newNote(t), newNote(t)
 	early.put(t, m.ID)
-	capture(t, m.ID, time.Hour)
+	capture(t, m.ID, kept)
 	late.put(t, m.ID)
 	id := resume(t, m.Request, released(t, m.ID))
 	early.in(t, id, "early")

@@ -1,8 +1,6 @@
 package contract
 
 import (
-	"time"
-
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/probe"
 	"github.com/checkfu/checkfu/sandbox"
@@ -45,7 +43,7 @@ func cloneOutlives(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	n := newNote(t)
 	n.put(t, m.ID)
-	source := capture(t, m.ID, time.Hour)
+	source := capture(t, m.ID, kept)
 	copied, q := clone(t, m.Request, source)
 	t.Need("destroy", t.Provider().DestroySnapshot(t.Context(), source.SnapshotID))
 	h, err := t.Provider().Resume(t.Context(), sandbox.ResumeRequest{Request: following(t, q), Snapshot: copied})
@@ -58,7 +56,7 @@ func cloneIndependent(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	n, a, b := newNote(t), newNote(t), newNote(t)
 	n.put(t, m.ID)
-	source := capture(t, m.ID, time.Hour)
+	source := capture(t, m.ID, kept)
 	first, q := clone(t, m.Request, source)
 	second, other := clone(t, m.Request, source)
 	// Written over the first clone, looked for in the source; written over the
@@ -75,14 +73,14 @@ func cloneOfClone(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	n := newNote(t)
 	n.put(t, m.ID)
-	first, q := clone(t, m.Request, capture(t, m.ID, time.Hour))
+	first, q := clone(t, m.Request, capture(t, m.ID, kept))
 	second, q := clone(t, q, first)
 	n.in(t, resume(t, q, second), "files")
 }
 
 func cloneOtherSession(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	copied, q := clone(t, m.Request, capture(t, m.ID, time.Hour))
+	copied, q := clone(t, m.Request, capture(t, m.ID, kept))
 	err := resumes(t, q, copied)
 	t.Control("the clone resumes in its own", err == nil, err)
 	t.Check("refused", resumes(t, m.Request, copied) != nil, "a refusal: the clone is of Session "+q.SessionID, "a machine in "+m.Request.SessionID)

@@ -8,27 +8,33 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// brief is the lifetime of what a probe waits to see expire: long enough for a
-// slow provider to make it, short enough to wait for.
-const brief = 8 * time.Second
+// brief is a lifetime that a probe can wait for: some seconds, and several
+// times what the target takes to make what is to live that long.
+func brief(t *probe.T, allocate func()) time.Duration {
+	began := t.Now()
+	allocate()
+	return 8*time.Second + 4*t.Now().Sub(began)
+}
 
 func resumesFresh(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	kept, written := newNote(t), newNote(t)
-	kept.put(t, m.ID)
-	s := capture(t, m.ID, time.Hour)
+	before, written := newNote(t), newNote(t)
+	before.put(t, m.ID)
+	s := capture(t, m.ID, kept)
 	written.put(t, resume(t, m.Request, s))
 	h, err := t.Provider().Resume(t.Context(), sandbox.ResumeRequest{Request: following(t, m.Request), Snapshot: s})
 	if !t.Check("again", err == nil, "a second machine", err) {
 		return
 	}
-	kept.in(t, h.Value.InstanceID, "files")
+	before.in(t, h.Value.InstanceID, "files")
 	written.absent(t, h.Value.InstanceID, "fresh")
 }
 
 func refusesExpired(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	long, short := capture(t, m.ID, time.Hour), sandbox.At(t.Now().Add(brief))
+	var long sandbox.Snapshot
+	lifetime := brief(t, func() { long = capture(t, m.ID, kept) })
+	short := sandbox.At(t.Now().Add(lifetime))
 	h, err := t.Provider().Snapshot(t.Context(), m.ID, sandbox.SnapshotRequest{ExpiresAt: short})
 	t.Need("snapshot", err)
 	t.Until(short)
@@ -39,7 +45,7 @@ func refusesExpired(t *probe.T) {
 
 func refusesMismatch(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	s := capture(t, m.ID, time.Hour)
+	s := capture(t, m.ID, kept)
 	err := resumes(t, m.Request, s)
 	t.Control("the right request resumes", err == nil, err)
 	for _, c := range []struct {
@@ -81,7 +87,7 @@ func keepsNetworkPolicy(t *probe.T) {
 	if granted {
 		t.Control("a listed destination is reached from inside", connects(m.ID, lab.Listed()), "no connection")
 	}
-	id := resume(t, m.Request, capture(t, m.ID, time.Hour))
+	id := resume(t, m.Request, capture(t, m.ID, kept))
 	if granted {
 		t.Check("granted", connects(id, lab.Listed()), "a connection to the listed destination", "none")
 	}

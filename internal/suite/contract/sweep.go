@@ -124,7 +124,8 @@ func namesDestroyedOnly(t *probe.T) {
 }
 
 func reclaimsExpired(t *probe.T) {
-	m := t.Machine(probe.Shape{Lifetime: brief})
+	lifetime := brief(t, func() { t.Machine(probe.Shape{}) })
+	m := t.Machine(probe.Shape{Lifetime: lifetime})
 	t.Until(m.Request.ExpiresAt)
 	if !there(t, m.ID) {
 		t.NotHere("the provider takes expired instances by itself, before any sweep")
@@ -137,7 +138,7 @@ func reclaimsExpired(t *probe.T) {
 
 func honoursCutoff(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	s := capture(t, m.ID, time.Hour)
+	s := capture(t, m.ID, kept)
 	cutoff := before(t, s)
 	t.Sleep(2 * time.Millisecond)
 	sweep(t, cutoff)
@@ -148,7 +149,7 @@ func honoursCutoff(t *probe.T) {
 // honoursPin sweeps twice: a pin holds for as long as it is given.
 func honoursPin(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	pinned, loose := capture(t, m.ID, time.Hour), capture(t, m.ID, time.Hour)
+	pinned, loose := capture(t, m.ID, kept), capture(t, m.ID, kept)
 	cutoff := after(t, pinned, loose)
 	sweep(t, cutoff, pinned.SnapshotID)
 	sweep(t, cutoff, pinned.SnapshotID)
@@ -169,7 +170,7 @@ func manyPins(t *probe.T, n int, last sandbox.SnapshotID) []sandbox.SnapshotID {
 
 func honoursAllPins(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	pinned, loose := capture(t, m.ID, time.Hour), capture(t, m.ID, time.Hour)
+	pinned, loose := capture(t, m.ID, kept), capture(t, m.ID, kept)
 	sweep(t, after(t, pinned, loose), manyPins(t, sandbox.MaxPinnedSnapshots, pinned.SnapshotID)...)
 	t.Control("its twin without a pin is swept", resumes(t, m.Request, loose) != nil, "it still resumes")
 	err := resumes(t, m.Request, pinned)
@@ -181,7 +182,8 @@ func honoursAllPins(t *probe.T) {
 // when the pin is no longer given.
 func pinExpires(t *probe.T) {
 	m := retainable(t, probe.Shape{})
-	s := capture(t, m.ID, brief)
+	lifetime := brief(t, func() { capture(t, m.ID, kept) })
+	s := capture(t, m.ID, lifetime)
 	t.Until(s.ExpiresAt)
 	now := sandbox.At(t.Now())
 	pinned := slices.Contains(sweep(t, now, s.SnapshotID).SnapshotIDs, s.SnapshotID)
