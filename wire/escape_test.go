@@ -30,7 +30,7 @@ func TestEscape_RoundTripsEveryString(t *testing.T) {
 
 func TestEscape_HasOneForm(t *testing.T) {
 	for s, want := range map[string]string{
-		"/a/é\u2028😀": "/a/é\u2028😀",
+		"/a/é\u2028😀":  "/a/é\u2028😀",
 		"/a\xff":       "/a\x00ff",
 		"a\x00b":       "a\x0000b",
 		"\xc3":         "\x00c3",
