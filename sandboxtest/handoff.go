@@ -39,11 +39,7 @@ func handoffFaults() []Saboteur {
 		{ID: "H8", Fault: "a caller that goes away leaves a machine", Kills: "interrupted.provision/census", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
 			return Override{Provider: p, ProvisionFunc: func(ctx context.Context, q sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
 				h, err := p.Provision(context.WithoutCancel(ctx), q)
-				if err == nil && ctx.Err() != nil {
-					env.Fire()
-					return sandbox.Handoff[sandbox.Instance]{}, ctx.Err()
-				}
-				return h, err
+				return unlessGone(ctx, env, h, err)
 			}}
 		}},
 		{ID: "H9", Fault: "a provision that fails on its mounts leaves the rest", Kills: "interrupted.refused-provision/census", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
@@ -96,9 +92,30 @@ func handoffFaults() []Saboteur {
 		{ID: "H25", Fault: "the destroy of a machine with staged files is lost", Kills: "interrupted.destroy-staged", Wrap: loseStagedDestroy},
 		{ID: "H26", Fault: "two activations succeed", Kills: "concurrent.activate/one", Wrap: activateTwice},
 		{ID: "H27", Fault: "one of many machines outlives its destroy", Kills: "concurrent.provision/gone", Wrap: forgetOneOfMany},
+		{ID: "H30", Fault: "a caller that goes away leaves a snapshot", Kills: "interrupted.snapshot/census", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
+			return Override{Provider: p, SnapshotFunc: func(ctx context.Context, id sandbox.InstanceID, q sandbox.SnapshotRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
+				h, err := p.Snapshot(context.WithoutCancel(ctx), id, q)
+				return unlessGone(ctx, env, h, err)
+			}}
+		}},
+		{ID: "H31", Fault: "a caller that goes away leaves a resumed machine", Kills: "interrupted.resume/census", Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
+			return Override{Provider: p, ResumeFunc: func(ctx context.Context, q sandbox.ResumeRequest) (sandbox.Handoff[sandbox.Instance], error) {
+				h, err := p.Resume(context.WithoutCancel(ctx), q)
+				return unlessGone(ctx, env, h, err)
+			}}
+		}},
 		{ID: "H28", Fault: "a machine that was rolled back is hidden and still there", Kills: "rollback.provision/census", Wrap: hideProvision},
 	}
 	return append(append(list, rollbackFaults()...), restartFaults()...)
+}
+
+// unlessGone drops what nobody waits for any more, without giving it back.
+func unlessGone[T any](ctx context.Context, env *Env, h sandbox.Handoff[T], err error) (sandbox.Handoff[T], error) {
+	if err == nil && ctx.Err() != nil {
+		env.Fire()
+		return sandbox.Handoff[T]{}, ctx.Err()
+	}
+	return h, err
 }
 
 // compensate is a provider of which the compensation of single members is

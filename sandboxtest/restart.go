@@ -178,17 +178,24 @@ func activateTwice(p sandbox.Provider, env *Env) sandbox.Provider {
 	}}
 }
 
-// forgetOneOfMany loses a destroy while six machines live.
+// forgetOneOfMany loses a destroy while six machines live that were provisioned
+// and not rolled back.
 func forgetOneOfMany(p sandbox.Provider, env *Env) sandbox.Provider {
 	var live set[sandbox.InstanceID]
-	o := made(p, &live)
+	o := compensate{provision: func(i sandbox.Instance, rollback func(context.Context) error) func(context.Context) error {
+		live.add(i.InstanceID)
+		return func(ctx context.Context) error {
+			live.drop(i.InstanceID)
+			return rollback(ctx)
+		}
+	}}.wrap(p)
 	o.DestroyFunc = func(ctx context.Context, id sandbox.InstanceID) error {
-		if n := live.size(); live.has(id) && n >= 6 {
-			live.drop(id)
+		many := live.has(id) && live.size() >= 6
+		live.drop(id)
+		if many {
 			env.Fire()
 			return nil
 		}
-		live.drop(id)
 		return p.Destroy(ctx, id)
 	}
 	return o

@@ -71,6 +71,20 @@ func (t *T) Restart() {
 	r.target.Provider, r.optional = p, members
 }
 
+// Census names all that the provider has on its host. It is false where nobody
+// can say.
+func (t *T) Census() ([]string, bool) {
+	r := t.run
+	if r.target.Census == nil {
+		return nil, false
+	}
+	lines, err := bounded(t.ctx, r.within(t.ctx, r.o.Patience), r.target.Census, nil)
+	if err != nil {
+		t.Unjudged("census", "the census failed: "+text(err))
+	}
+	return lines, true
+}
+
 // StreamBytes is how much a probe of throughput moves.
 func (t *T) StreamBytes() int64 { return t.run.o.StreamBytes }
 

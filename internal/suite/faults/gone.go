@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -42,24 +43,19 @@ func goneSnapshot(t *probe.T, m *probe.Machine, s sandbox.Snapshot) {
 
 // unlisted checks that the census, where there is one, does not name id.
 func unlisted(t *probe.T, id string) {
-	if t.Target().Census == nil || id == "" {
-		return
+	left, counted := census(t, func(line string) bool { return id != "" && strings.Contains(line, id) })
+	if counted {
+		t.Check("census", len(left) == 0, "nothing on the host that bears the id", strings.Join(left, ", "))
 	}
-	names := func(line string) bool { return strings.Contains(line, id) }
-	left := census(t, names)
-	t.Check("census", len(left) == 0, "nothing on the host that bears the id", strings.Join(left, ", "))
 }
 
 // census returns the lines that still match after a few moments.
-func census(t *probe.T, match func(string) bool) []string {
+func census(t *probe.T, match func(string) bool) (left []string, counted bool) {
 	for n := 0; ; n++ {
-		lines, err := t.Target().Census(t.Context())
-		if err != nil {
-			t.Unjudged("census", err.Error())
-		}
+		lines, counted := t.Census()
 		left := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !match(line) })
 		if len(left) == 0 || n == moments {
-			return left
+			return left, counted
 		}
 		t.Sleep(time.Second)
 	}
@@ -70,59 +66,50 @@ func census(t *probe.T, match func(string) bool) []string {
 type stock struct {
 	t     *probe.T
 	lines []string
-	known map[sandbox.InstanceID]bool
+	known []string
 }
 
 // count takes stock.
 func count(t *probe.T) *stock {
-	s := &stock{t: t, known: map[sandbox.InstanceID]bool{}}
-	if t.Target().Census != nil {
-		lines, err := t.Target().Census(t.Context())
-		if err != nil {
-			t.Unjudged("census", err.Error())
-		}
-		s.lines = lines
-	}
-	return s
+	lines, _ := t.Census()
+	return &stock{t: t, lines: lines}
 }
 
-// provisioned rolls back what a call of the drill did return after all. How
-// well that works is another drill's to say.
-func (s *stock) provisioned(h sandbox.Handoff[sandbox.Instance]) {
-	s.known[h.Value.InstanceID] = true
-	_ = h.Rollback(s.t.Context())
-}
-
-// strange reports whether a line of the census was not there before and names
-// none of the known.
-func (s *stock) strange(line string) bool {
-	for id := range s.known {
-		if id != "" && strings.Contains(line, string(id)) {
-			return false
-		}
-	}
-	return !slices.Contains(s.lines, line)
+// returned rolls back what a call of the drill did return after all. How well
+// that works is another drill's to say.
+func (s *stock) returned(id string, rollback func(context.Context) error) {
+	s.known = append(s.known, id)
+	_ = rollback(s.t.Context())
 }
 
 // unchanged checks that nothing is there that was not there before, also past
 // the expiry of all that was asked for: an id that only a cleanup knows was
 // left by somebody. On a provider that others use too it may be theirs.
 func (s *stock) unchanged(expires sandbox.Timestamp) {
-	if s.t.Target().Census != nil {
-		left := census(s.t, s.strange)
-		s.t.Check("census", len(left) == 0, "nothing on the host that was not there before", strings.Join(left, ", "))
-	}
+	left, counted := census(s.t, func(line string) bool {
+		return !slices.Contains(s.lines, line) && !slices.ContainsFunc(s.known, func(id string) bool { return id != "" && strings.Contains(line, id) })
+	})
+	s.t.Check("census", len(left) == 0, "nothing on the host that was not there before", strings.Join(left, ", "))
 	s.t.Until(expires)
-	for _, id := range sweep(s.t).InstanceIDs {
+	swept := sweep(s.t)
+	for _, id := range slices.Concat(names(swept.InstanceIDs), names(swept.SnapshotIDs)) {
 		switch {
-		case s.known[id]:
-		case s.t.Target().Census != nil:
-			s.t.Check("swept", false, "no machine that nobody was told of", string(id))
+		case slices.Contains(s.known, id):
+		case counted:
+			s.t.Check("swept", false, "nothing that nobody was told of", id)
 		default:
 			s.t.Observe("a cleanup returned %s, which this run never saw", id)
 		}
 	}
 	s.t.Check("swept", true, "", nil)
+}
+
+func names[S ~string](ids []S) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
 }
 
 // sweep cleans up what has expired by now, and nothing for its age.
@@ -142,10 +129,16 @@ func settled(t *probe.T, err error) {
 
 // resume asks for a machine like m out of s.
 func resume(t *probe.T, m *probe.Machine, s sandbox.Snapshot) (sandbox.Handoff[sandbox.Instance], error) {
-	q := m.Request
-	q.RunID, q.AttemptID, q.LeaseID = t.ID("run_"), t.ID("att_"), t.ID("lease_")
+	q := another(t, m)
 	q.SessionID = s.SessionID
 	return t.Provider().Resume(t.Context(), sandbox.ResumeRequest{Request: q, Snapshot: s})
+}
+
+// another is a request like that of m for another Run.
+func another(t *probe.T, m *probe.Machine) sandbox.ProvisionRequest {
+	q := m.Request
+	q.RunID, q.AttemptID, q.LeaseID = t.ID("run_"), t.ID("att_"), t.ID("lease_")
+	return q
 }
 
 // deadline is an hour from now, when a snapshot may go.

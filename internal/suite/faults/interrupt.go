@@ -12,6 +12,8 @@ import (
 func interruptions() []probe.Probe {
 	return []probe.Probe{
 		once(drill("interrupted.provision", "30", handoff, "a caller that goes away while a machine is made leaves nothing", always, interruptProvision)),
+		once(drill("interrupted.snapshot", "35", handoff, "a caller that goes away while a snapshot is taken leaves nothing", durable, interruptSnapshot)),
+		once(drill("interrupted.resume", "36", handoff, "a caller that goes away during a resumption leaves nothing", durable, interruptResume)),
 		once(drill("interrupted.refused-provision", "31", handoff, "a provision that is refused leaves nothing", always, refusedProvision)),
 		drill("interrupted.failed-provisions", "32", handoff, "failed creations use up nothing", always, failedProvisions),
 		drill("interrupted.destroy-running", "33", lifecycle, "a machine is destroyed under a running command", []report.Token{report.Filesystem}, destroyRunning),
@@ -28,19 +30,60 @@ var cancelAfter = []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 25 
 func interruptProvision(t *probe.T) {
 	before := count(t)
 	var last sandbox.ProvisionRequest
-	for _, d := range cancelAfter {
+	leave(t, func(ctx context.Context) error {
 		last = t.Request(probe.Shape{Lifetime: lifetime})
-		ctx, cancel := context.WithTimeout(t.Context(), d)
 		h, err := t.Provider().Provision(ctx, last)
+		if err == nil {
+			before.returned(string(h.Value.InstanceID), h.Rollback)
+		}
+		return err
+	})
+	before.unchanged(last.ExpiresAt)
+}
+
+func interruptSnapshot(t *probe.T) {
+	m := t.Machine(probe.Durable(probe.Shape{}))
+	before := count(t)
+	var last sandbox.Timestamp
+	leave(t, func(ctx context.Context) error {
+		last = sandbox.At(t.Now().Add(lifetime))
+		h, err := t.Provider().Snapshot(ctx, m.ID, sandbox.SnapshotRequest{ExpiresAt: last})
+		if err == nil {
+			before.returned(string(h.Value.SnapshotID), h.Rollback)
+		}
+		return err
+	})
+	before.unchanged(last)
+}
+
+func interruptResume(t *probe.T) {
+	m := t.Machine(probe.Durable(probe.Shape{}))
+	s := snapshot(t, m).Value
+	before := count(t)
+	var last sandbox.Timestamp
+	leave(t, func(ctx context.Context) error {
+		q := another(t, m)
+		last = sandbox.At(t.Now().Add(lifetime))
+		q.ExpiresAt = last
+		h, err := t.Provider().Resume(ctx, sandbox.ResumeRequest{Request: q, Snapshot: s})
+		if err == nil {
+			before.returned(string(h.Value.InstanceID), h.Rollback)
+		}
+		return err
+	})
+	before.unchanged(last)
+}
+
+// leave calls f as a caller that goes away at each of the moments.
+func leave(t *probe.T, f func(context.Context) error) {
+	for _, d := range cancelAfter {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		err := f(ctx)
 		cancel()
 		if probe.Hung(err) {
 			t.Fatal("answers", "an answer after the caller went away", err)
 		}
-		if err == nil {
-			before.provisioned(h)
-		}
 	}
-	before.unchanged(last.ExpiresAt)
 }
 
 // The Runner sends none of these. They are the ones that a provider can notice
@@ -62,7 +105,7 @@ func refusedProvision(t *probe.T) {
 		h, err := t.Provider().Provision(t.Context(), last)
 		if err == nil {
 			t.Observe("a provision that no Runner sends was accepted")
-			before.provisioned(h)
+			before.returned(string(h.Value.InstanceID), h.Rollback)
 		}
 	}
 	before.unchanged(last.ExpiresAt)
@@ -71,7 +114,7 @@ func refusedProvision(t *probe.T) {
 // A Run that is tried again keeps its lease. What each failed creation held,
 // a place, a quota, a route, must be there for the next.
 func failedProvisions(t *probe.T) {
-	const failures = 8
+	const failures = 6
 	q := t.Request(probe.Shape{})
 	for range failures {
 		q.AttemptID = t.ID("att_")
@@ -88,17 +131,21 @@ func destroyRunning(t *probe.T) {
 	file, never := sandbox.OutputPath+"/"+t.Nonce(), sandbox.OutputPath+"/"+t.Nonce()
 	c := probe.Command("echo > " + file + "; while test ! -e " + never + "; do :; done")
 	c.TimeoutSeconds = 120
-	ended := make(chan error, 1)
+	type end struct {
+		settlement sandbox.Settlement
+		err        error
+	}
+	ended := make(chan end, 1)
 	go func() {
-		_, err := t.Provider().Execute(t.Context(), m.ID, c)
-		ended <- err
+		s, err := t.Provider().Execute(t.Context(), m.ID, c)
+		ended <- end{s, err}
 	}()
 	for running := false; !running; {
 		_, err := m.Read(file, sandbox.OutputPath, 16)
 		running = err == nil
 		select {
-		case err := <-ended:
-			t.Control("running", false, err)
+		case e := <-ended:
+			t.Control("running", false, outcome(e.err))
 		default:
 			t.Sleep(20 * time.Millisecond)
 		}
@@ -106,8 +153,9 @@ func destroyRunning(t *probe.T) {
 	t.Control("running", true, nil)
 	err := t.Provider().Destroy(t.Context(), m.ID)
 	t.Check("destroyed", err == nil, "success under a running command", err)
-	err = <-ended
-	t.Check("ended", err != nil && !probe.Hung(err), "a command that ends with a typed error", outcome(err))
+	// By an error or by the signal that killed it: that is not said.
+	e := <-ended
+	t.Check("ended", !probe.Hung(e.err) && !e.settlement.TimedOut, "a command that ends with its machine", outcome(e.err))
 	gone(t, m.ID)
 }
 

@@ -52,9 +52,9 @@ func redeliverProvision(t *probe.T) {
 	case second.Value.InstanceID == first.Value.InstanceID:
 		t.Observe("the same provision again gives the same machine")
 	}
-	before.provisioned(first)
+	before.returned(string(first.Value.InstanceID), first.Rollback)
 	if err == nil {
-		before.provisioned(second)
+		before.returned(string(second.Value.InstanceID), second.Rollback)
 	}
 	before.unchanged(q.ExpiresAt)
 }
