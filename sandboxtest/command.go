@@ -76,7 +76,7 @@ func commandFaults() []Saboteur {
 			valid := bytes.ToValidUTF8(s.Stdout, []byte("\uFFFD"))
 			changed := !bytes.Equal(valid, s.Stdout)
 			s.Stdout = valid
-			return changed && len(valid) < 4096 // of a large one the suite could say only that it was cut
+			return changed
 		})},
 		{ID: "X15", Fault: "refuses 256 arguments", Kills: "execute.bounds-taken/arguments", Wrap: rejecting(func(c *sandbox.Command) bool { return len(c.Arguments) >= sandbox.MaxArguments })},
 		{ID: "X15b", Fault: "refuses an output limit of exactly 16 MiB", Kills: "execute.bounds-taken/output-limit",

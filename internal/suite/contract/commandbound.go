@@ -47,7 +47,7 @@ func outputLimit(t *probe.T) {
 	for _, stream := range []sandbox.Stream{sandbox.StreamStdout, sandbox.StreamStderr} {
 		script := map[sandbox.Stream]string{sandbox.StreamStdout: "cat", sandbox.StreamStderr: "cat >&2"}[stream]
 		for _, n := range []int{limit - 1, limit} {
-			c := feed(t.Bytes(n), script)
+			c := feed(letters(t, n), script)
 			c.OutputLimitBytes = limit
 			s, err := t.Provider().Execute(t.Context(), m.ID, c)
 			got := map[sandbox.Stream][]byte{sandbox.StreamStdout: s.Stdout, sandbox.StreamStderr: s.Stderr}[stream]
@@ -57,7 +57,7 @@ func outputLimit(t *probe.T) {
 			}
 			t.Check(string(stream)+"-within", err == nil && bytes.Equal(got, c.Stdin), fmt.Sprintf("all %d bytes within a limit of %d", n, limit), why)
 		}
-		c := feed(t.Bytes(limit+1), script)
+		c := feed(letters(t, limit+1), script)
 		c.OutputLimitBytes = limit
 		_, err := t.Provider().Execute(t.Context(), m.ID, c)
 		t.Refused(string(stream)+"-over", err, &sandbox.Error{Kind: sandbox.OutputLimitExceeded})
