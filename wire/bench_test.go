@@ -111,6 +111,14 @@ func BenchmarkBody(b *testing.B) {
 			drain(b, body.Reader())
 		}
 	})
+	b.Run("raw received", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		for b.Loop() {
+			if _, err := io.ReadFull(bytes.NewReader(data), make([]byte, len(data))); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("received", func(b *testing.B) {
 		b.SetBytes(int64(len(data)))
 		for b.Loop() {
@@ -118,7 +126,7 @@ func BenchmarkBody(b *testing.B) {
 			if _, err := ReadCall[FileCall](r); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := ReadData(r, int64(len(data))); err != nil {
+			if _, err := ReadData(r, int64(len(data)), int64(len(data))); err != nil {
 				b.Fatal(err)
 			}
 		}

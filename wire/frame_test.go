@@ -71,7 +71,7 @@ func TestBody_OfAWriteFile(t *testing.T) {
 		if err != nil || back != own {
 			t.Errorf("%s: call %v, %v", c.name, back, err)
 		}
-		if data, err := ReadData(r, 6); err != nil || string(data) != "hello\n" {
+		if data, err := ReadData(r, 6, 6); err != nil || string(data) != "hello\n" {
 			t.Errorf("%s: data %q, %v", c.name, data, err)
 		}
 	}
@@ -292,7 +292,7 @@ func TestFramedRequest_TakesCallsThenData(t *testing.T) {
 		_, err := ReadCall[ExecuteCall](r)
 		var data []byte
 		if err == nil {
-			data, err = ReadData(r, 4)
+			data, err = ReadData(r, 0, 4)
 		}
 		if (err == nil) != c.ok || string(data) != c.data {
 			t.Errorf("%s: %q, %v", name, data, err)

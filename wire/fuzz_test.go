@@ -62,7 +62,7 @@ func FuzzFrame(f *testing.F) {
 		// The same bytes as a framed request.
 		r := NewReader(bytes.NewReader(data))
 		if _, err := ReadCall[FileCall](r); err == nil {
-			_, err = ReadData(r, 1<<20)
+			_, err = ReadData(r, 1<<40, 1<<20)
 			if err != nil && Status(err) == 500 {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 )
 
 // Reader reads frames. It reads as much as there is, so what lies behind the
@@ -139,23 +140,29 @@ func ReadCall[M Message](r *Reader) (M, error) {
 }
 
 // ReadData reads the rest of a framed request: data frames until the end,
-// joined.
+// joined. Expect is how many bytes were announced, or 0: room for them is made at
+// once only after a sixteenth of them has arrived.
 // Errors: those of Next; *FrameError with UnexpectedFrame for any other frame;
 // *Error with TagPayloadTooLarge as soon as there are more than limit bytes.
 // Ownership: the result is the caller's.
-func ReadData(r *Reader, limit int64) ([]byte, error) {
+func ReadData(r *Reader, expect, limit int64) ([]byte, error) {
 	var data []byte
 	for {
 		f, err := r.Next()
-		switch {
-		case err == io.EOF:
+		if err == io.EOF {
 			return data, nil
-		case err != nil:
+		}
+		if err != nil {
 			return nil, err
+		}
+		sum := int64(len(data) + len(f.Payload))
+		switch {
 		case f.Type != TypeData:
 			return nil, &FrameError{Reason: UnexpectedFrame, Type: f.Type, Length: int64(len(f.Payload))}
-		case int64(len(data)+len(f.Payload)) > limit:
+		case sum > limit:
 			return nil, tooLarge(limit)
+		case sum > int64(cap(data)) && sum < expect:
+			data = slices.Grow(data, int(min(expect, limit, 16*sum))-len(data))
 		}
 		data = append(data, f.Payload...)
 	}
