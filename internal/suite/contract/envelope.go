@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,7 +135,11 @@ func packagesServed(t *probe.T) {
 	for _, manager := range t.Envelope().PackageManagers {
 		q := t.Request(probe.Shape{})
 		q.Profile.Packages = []sandbox.Package{{Manager: manager, Name: popular[manager]}}
-		_, err := t.Provider().Provision(t.Context(), q)
+		// To install takes as long as a registry takes; the target is not to be
+		// taken for one that hangs.
+		ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+		_, err := t.Provider().Provision(ctx, q)
+		cancel()
 		refused := errors.Is(err, sandbox.Unavailable("", sandbox.RequirePackages, "", ""))
 		t.Served("served", !refused, "packages by "+string(manager), err)
 		// Whoever has no registry within reach cannot be told from one that
