@@ -22,7 +22,7 @@ func TestCapabilities_MembersAgreeWithTheEnvelope(t *testing.T) {
 	without := func(from []sandbox.Operation, gone ...sandbox.Operation) []sandbox.Operation {
 		return slices.DeleteFunc(slices.Clone(from), func(op sandbox.Operation) bool { return slices.Contains(gone, op) })
 	}
-	live := Limits{MaxWaitMS: 1, OutputWindowBytes: DefaultOutputWindow, InputBufferBytes: DefaultInputBuffer}
+	live := Limits{MaxWaitMS: 1, OutputWindowBytes: DefaultOutputWindowBytes, InputBufferBytes: DefaultInputBufferBytes}
 	for name, c := range map[string]struct {
 		envelope func(*sandbox.Capabilities)
 		wire     Info
@@ -46,8 +46,8 @@ func TestCapabilities_MembersAgreeWithTheEnvelope(t *testing.T) {
 		"too long a wait":               {nil, Info{Revision, minimum, Limits{MaxWaitMS: MaxWaitMS + 1}, false}, false},
 		"process limits for nobody":     {nil, Info{Revision, minimum, live, false}, false},
 		"no process limits":             {full, Info{Revision, all, Limits{MaxWaitMS: 1}, true}, false},
-		"a small window":                {full, Info{Revision, all, Limits{1, MinOutputWindowBytes - 1, DefaultInputBuffer}, true}, false},
-		"a large input buffer":          {full, Info{Revision, all, Limits{1, DefaultOutputWindow, MaxInputBufferBytes + 1}, true}, false},
+		"a small window":                {full, Info{Revision, all, Limits{1, MinOutputWindowBytes - 1, DefaultInputBufferBytes}, true}, false},
+		"a large input buffer":          {full, Info{Revision, all, Limits{1, DefaultOutputWindowBytes, MaxInputBufferBytes + 1}, true}, false},
 	} {
 		r := CapabilitiesResponse{envelope, c.wire}
 		if c.envelope != nil {

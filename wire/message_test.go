@@ -63,7 +63,7 @@ var kinds = []kind{
 	of(CleanupRequest{Now: then, OrphanedBefore: then, PinnedSnapshots: []sandbox.SnapshotID{"n"}}),
 	of(BeginActiveWriteRequest{"i", []string{"/a/\xff", "/a/b"}}), of(StageCall{"i", opID, "/a\xff", 6, zero, true, ""}),
 	of(TransactionRequest{"i", opID}), of(Journal{sandbox.JournalDispatched}),
-	of(OpenProcessRequest{"i", prID, live}), of(Opened{prID, evidence, 0, 1, 0, DefaultOutputWindow}),
+	of(OpenProcessRequest{"i", prID, live}), of(Opened{prID, evidence, 0, 1, 0, DefaultOutputWindowBytes}),
 	of(StreamRequest{"i", prID, atID, 0, 0, DefaultHeartbeatMS}), of(InputCall{"i", prID, 3, true}), of(Window{3, 4}),
 	of(WaitRequest{"i", prID, 30000}), of(Waited{Exit: &exitedZero}), of(Waited{Running: true}),
 	of(SignalRequest{"i", prID, sandbox.SignalInterrupt}), of(Signaled{}), of(ProcessRequest{"i", prID}),
