@@ -77,3 +77,56 @@ func TestBenignTwinsStayGreen(t *testing.T) {
 		})
 	}
 }
+
+// seenBy names a saboteur of another group for the halves of a case that none
+// of this one names.
+var seenBy = map[string]string{
+	"stage-seal-execute/output-bounded": "X7",
+	"stage-seal-execute/read-contained": "F4",
+	"stage-git-project/runs":            "V22",
+	"checkpoint-clone/clone-content":    "V10b",
+	"checkpoint-clone/clone-survives":   "N14",
+	"durable-round-trip/files":          "V30",
+	"durable-round-trip/home-modes":     "V27",
+	"durable-round-trip/home-links":     "V27",
+	"none-egress/unlisted-denied":       "G1",
+	"zdr-release/gone":                  "S6",
+	"orphan-reclaim/expired-gone":       "C12",
+	"orphan-reclaim/owned-kept":         "C2",
+	"pause-pinning/pin-kept":            "C4",
+}
+
+// TestEachHalfBites wants a saboteur for every named check of the nine cases,
+// save those that only say that a call was answered or a machine works.
+func TestEachHalfBites(t *testing.T) {
+	steps := []string{"provision", "activate", "execute", "snapshot", "clone", "release", "resume", "destroy", "destroy-snapshot", "cleanup",
+		"written", "writable", "works", "write-output", "environment"}
+	byID := map[string]sandboxtest.Saboteur{}
+	names := map[string]string{}
+	for _, s := range sandboxtest.Saboteurs() {
+		byID[s.ID], names[s.Kills] = s, s.ID
+	}
+	whole, _ := suitecheck.Run(t.Context(), sandboxtest.Saboteur{ID: "halves"}, "", report.Nine)
+	for _, row := range whole.Cases {
+		for _, check := range row.Checks {
+			half := row.ID + "/" + check.ID
+			if slices.Contains(steps, check.ID) || check.ID == "stage" && row.ID != "stage-seal-execute" {
+				continue
+			}
+			s, ok := byID[names[half]]
+			if !ok {
+				s, ok = byID[seenBy[half]]
+			}
+			if !ok {
+				t.Errorf("%s: no saboteur is there for it", half)
+				continue
+			}
+			rep, _ := suitecheck.Run(t.Context(), s, "", report.Nine)
+			if !slices.ContainsFunc(rep.Cases, func(r report.Row) bool {
+				return r.ID == row.ID && slices.ContainsFunc(r.Checks, func(c report.Check) bool { return c.ID == check.ID && c.Status != report.Pass })
+			}) {
+				t.Errorf("%s does not see %s (%s)", half, s.ID, s.Fault)
+			}
+		}
+	}
+}

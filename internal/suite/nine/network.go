@@ -98,9 +98,10 @@ func (l lab) denied(m *probe.Machine, check string, d sandbox.Destination) {
 // was something to connect with: a missing program fails as surely as a wall.
 func (l lab) connect(id sandbox.InstanceID, d sandbox.Destination) (code, said string) {
 	script, answer := puzzle(l.t)
-	got := sh(l.t, id, "sh -c "+word(l.Connect(d))+" > /dev/null 2>&1; echo $?; "+script)
+	other := decimal(int64(between(l.t, 3, 90)))
+	got := sh(l.t, id, "sh -c "+word(l.Connect(d))+" > /dev/null 2>&1; echo $?; sh -c 'exit "+other+"'; echo $?; "+script)
 	code, rest, _ := strings.Cut(string(got.Stdout), "\n")
-	must(l.t, "works", probe.Code(got) == 0 && rest == answer+"\n", "a status and the line "+answer, says(got))
+	must(l.t, "works", probe.Code(got) == 0 && rest == other+"\n"+answer+"\n", "a status, "+other+" and the line "+answer, says(got))
 	const nothing, cannot, missing = "99", "126", "127" // the lab's own word, and a shell's two
 	l.t.Control("tried", code != nothing && code != cannot && code != missing, "the machine has no program to connect with: "+says(got))
 	return code, says(got)
