@@ -38,6 +38,12 @@ type Target = probe.Target
 // Network is the lab of the egress cases.
 type Network = probe.Network
 
+// Step is one case or probe in one pass.
+type Step = probe.Step
+
+// MaxSeedBytes bounds a seed.
+const MaxSeedBytes = 64
+
 // Options are how it is tested. The zero value runs the nine cases and the
 // contract suite in two passes.
 type Options struct {
@@ -49,7 +55,8 @@ type Options struct {
 	Budget      time.Duration  // of the whole run; 0 is none. What is left is blocked
 	StreamBytes int64          // how much the process suite moves; 0 is 1 GiB
 	Transcript  *report.Transcript
-	Progress    func(report.Row) // after each case of each pass
+	Started     func(Step)       // before each case of each pass
+	Progress    func(report.Row) // after it, with what all passes so far amount to
 }
 
 // DefaultSuites are the suites of a run that names none.
@@ -76,10 +83,21 @@ func (o Options) Check() error {
 			return &OptionError{"run", "the id of a case or probe of the suites " + join(o.suites()), pattern}
 		}
 	}
+	if !seed(o.Seed) {
+		return &OptionError{"seed", fmt.Sprintf("1 to %d letters, digits, - and _", MaxSeedBytes), o.Seed}
+	}
 	if o.Passes < 0 || o.Passes > 1000 {
 		return &OptionError{"repeat", "1 to 1000", fmt.Sprint(o.Passes)}
 	}
 	return nil
+}
+
+// seed reports whether s can be typed again as it was printed. None is one that
+// is drawn.
+func seed(s string) bool {
+	return len(s) <= MaxSeedBytes && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
+	})
 }
 
 func (o Options) suites() []report.Suite {
@@ -106,7 +124,7 @@ func Run(ctx context.Context, target Target, o Options) report.Report {
 	probes := suite.Of(o.suites()...)
 	run := probe.Options{
 		Suites: o.suites(), Filter: o.Only, Seed: o.Seed, Passes: o.Passes, Patience: o.Patience, Budget: o.Budget,
-		StreamBytes: o.StreamBytes, Transcript: o.Transcript, Progress: o.Progress, Only: o.wants,
+		StreamBytes: o.StreamBytes, Transcript: o.Transcript, Started: o.Started, Progress: o.Progress, Only: o.wants,
 	}
 	if !slices.Contains(o.suites(), report.Nine) {
 		// The nine have their rows in every report, run or not.

@@ -1,19 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"os"
-	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/checkfu/checkfu/conformance"
 	"github.com/checkfu/checkfu/conformance/report"
@@ -28,7 +27,7 @@ type conformanceFlags struct {
 	plan       bool
 	expectFail string
 	seed       string
-	repeat     int
+	repeat     string
 	budget     string
 	patience   string
 	stream     string
@@ -62,11 +61,14 @@ Exit codes: checkfu help conformance`,
   checkfu sandbox test builtin:native --run 'execute.*' --seed 7f3a
   checkfu sandbox test builtin:native --suite all --out evidence --expect-fail known.txt
   checkfu sandbox test --explain none-egress`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if f.explain != "" && len(args) == 0 {
-				return nil
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.explain != "" {
+				return explainAlone(cmd, args)
 			}
-			return oneArgument("TARGET")(nil, args)
+			if len(args) != 1 {
+				return argument.Unexpected("TARGET", "exactly one of "+targets, strings.Join(args, " "))
+			}
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.explain != "" {
@@ -76,20 +78,20 @@ Exit codes: checkfu help conformance`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.suites, "suite", []string{"nine", "contract"}, "suites to run: nine, contract, faults, process, files, egress, all")
-	flags.StringSliceVar(&f.run, "run", nil, "run only what matches these ids or patterns (the run is then incomplete)")
-	flags.StringSliceVar(&f.withhold, "withhold", nil, "tokens to hide although the envelope gives them")
-	flags.BoolVar(&f.plan, "plan", false, "say what would run and what would be skipped; allocates nothing")
+	flags.StringArrayVar(&f.suites, "suite", nil, "suites to run, with commas or repeated: nine, contract, faults, process, files, egress, all (default nine,contract)")
+	flags.StringArrayVar(&f.run, "run", nil, "run only what matches these ids or patterns (the run is then incomplete)")
+	flags.StringArrayVar(&f.withhold, "withhold", nil, "tokens to hide although the envelope gives them")
+	flags.BoolVar(&f.plan, "plan", false, "say what would run and what would be skipped; allocates nothing and needs no image")
 	flags.StringVar(&f.expectFail, "expect-fail", "", "file of known failures, a line each: ID LINK YYYY-MM-DD")
-	flags.StringVar(&f.seed, "seed", "", "draw the same ids, names and order as the run that printed it")
-	flags.IntVar(&f.repeat, "repeat", 2, "passes over everything, each in another order and Session")
+	flags.StringVar(&f.seed, "seed", "", "draw the same ids, names and order as the run that printed it (1 to 64 letters, digits, - and _)")
+	flags.StringVar(&f.repeat, "repeat", "2", "passes over everything, each in another order and Session")
 	flags.StringVar(&f.budget, "budget", "15m", "longest time for the whole run; what is left is blocked")
 	flags.StringVar(&f.patience, "patience", "1m", "longest wait for one answer")
 	flags.StringVar(&f.stream, "stream", "1GiB", "how much the process suite sends through one process")
 	flags.StringVar(&f.out, "out", "", "directory for evidence.json, transcript.ndjson, junit.xml and report.md")
-	flags.StringVar(&f.junit, "junit", "", "file for the JUnit report alone")
+	flags.StringVar(&f.junit, "junit", "", "file for the JUnit report alone, - for standard output")
 	flags.BoolVar(&f.asJSON, "json", false, "print the evidence as canonical JSON")
-	flags.StringVar(&f.explain, "explain", "", "say what a case or check proves, from where, and which faults it catches")
+	flags.StringVar(&f.explain, "explain", "", "say what a case or check proves, from where, and which faults it catches; a pattern such as 'execute.*' lists")
 	flags.StringVar(&f.census, "census", "", "shell command that lists what the provider has on its host, a line each")
 	flags.StringVar(&f.image, "image", "", "image of the machines (default as in checkfu run)")
 	flags.BoolVar(&f.runner, "through-runner", false, "put the Runner's own checks between the suite and the provider")
@@ -99,26 +101,35 @@ Exit codes: checkfu help conformance`,
 // options turns the flags into options of the suite.
 // Errors: *argument.Error.
 func (f *conformanceFlags) options() (conformance.Options, error) {
-	o := conformance.Options{Only: f.run, Seed: f.seed, Passes: f.repeat}
-	for _, s := range f.suites {
+	o := conformance.Options{Seed: f.seed}
+	for s := range split(f.suites) {
 		if s == "all" {
 			o.Suites = report.Suites()
-			break
+			continue
 		}
 		if !slices.Contains(report.Suites(), report.Suite(s)) {
 			return o, argument.Unexpected("--suite", "nine, contract, faults, process, files, egress or all", s)
 		}
-		o.Suites = append(o.Suites, report.Suite(s))
-	}
-	for _, k := range f.withhold {
-		if !slices.Contains(report.CaseTokens(), report.Token(k)) {
-			return o, argument.Unexpected("--withhold", fmt.Sprintf("one of %v", report.CaseTokens()), k)
+		if !slices.Contains(o.Suites, report.Suite(s)) {
+			o.Suites = append(o.Suites, report.Suite(s))
 		}
 	}
-	if f.repeat < 1 {
-		return o, argument.Unexpected("--repeat", "1 to 1000", fmt.Sprint(f.repeat))
+	o.Only = slices.Collect(split(f.run))
+	tokens := report.CaseTokens()
+	for k := range split(f.withhold) {
+		if !slices.Contains(tokens, report.Token(k)) {
+			words := make([]string, len(tokens))
+			for i, t := range tokens {
+				words[i] = string(t)
+			}
+			return o, argument.Unexpected("--withhold", "one of "+strings.Join(words, ", "), k)
+		}
 	}
-	var err error
+	passes, err := argument.Count("--repeat", f.repeat)
+	if err != nil {
+		return o, err
+	}
+	o.Passes = int(min(passes, 1<<30)) // Check knows the bound
 	if o.Budget, err = argument.Duration("--budget", f.budget); err != nil {
 		return o, err
 	}
@@ -131,7 +142,49 @@ func (f *conformanceFlags) options() (conformance.Options, error) {
 	if err := o.Check(); err != nil {
 		return o, argument.Wrong("--%v", err)
 	}
-	return o, nil
+	return o, f.contradictions()
+}
+
+// split takes a flag that may be repeated and may hold several words. An empty
+// one stays, to be refused: it is an unset variable of somebody.
+func split(values []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, value := range values {
+			for word := range strings.SplitSeq(value, ",") {
+				if !yield(word) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// contradictions refuses flags that say nothing together.
+func (f *conformanceFlags) contradictions() error {
+	switch {
+	case f.junit == "-" && f.asJSON:
+		return argument.Unexpected("--junit", "another place than --json has", f.junit)
+	case f.plan && f.out != "":
+		return argument.Wrong("--out: expected no --plan beside it, which runs nothing")
+	case f.plan && f.junit != "":
+		return argument.Wrong("--junit: expected no --plan beside it, which runs nothing")
+	case f.plan && f.expectFail != "":
+		return argument.Wrong("--expect-fail: expected no --plan beside it, which runs nothing")
+	}
+	return nil
+}
+
+// explainAlone refuses what --explain would not look at.
+func explainAlone(cmd *cobra.Command, args []string) (err error) {
+	if len(args) > 0 {
+		return argument.Unexpected("--explain", "no TARGET beside it", args[0])
+	}
+	cmd.Flags().Visit(func(other *pflag.Flag) {
+		if other.Name != "explain" && other.Name != "state" {
+			err = argument.Unexpected("--explain", "no other flag beside it", "--"+other.Name)
+		}
+	})
+	return err
 }
 
 func (a *app) testProvider(ctx context.Context, name string, f *conformanceFlags) error {
@@ -143,7 +196,7 @@ func (a *app) testProvider(ctx context.Context, name string, f *conformanceFlags
 	if err != nil {
 		return err
 	}
-	if f.junit != "" {
+	if f.junit != "" && f.junit != "-" {
 		if err := checkSink("--junit", f.junit); err != nil {
 			return err
 		}
@@ -154,85 +207,115 @@ func (a *app) testProvider(ctx context.Context, name string, f *conformanceFlags
 		}
 		o.Transcript = &report.Transcript{}
 	}
-	// A run that is interrupted tears down what it made and says how far it
-	// came.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	w := a.watch(f.asJSON)
+	defer w.end()
+	ctx, stop := interruptible(ctx, w.note)
 	defer stop()
 	target, closeTarget, err := a.openTarget(ctx, name, f)
 	if err != nil {
-		return err
+		return a.unjudged(err)
 	}
 	defer closeTarget()
 	if f.plan {
 		return a.plan(ctx, target, o, f)
 	}
-	o.Progress = a.conformanceProgress(f.asJSON)
+	if f.out != "" {
+		// Better now than after the work.
+		if err := os.MkdirAll(f.out, 0o755); err != nil {
+			return argument.Wrong("--out: expected a directory that can be written, or made, got %q (%v)", f.out, err)
+		}
+	}
+	o.Started, o.Progress = w.started, w.row
 	rep := conformance.Run(ctx, target, o)
+	w.end()
 	if ratchet != nil {
 		ratchet.Apply(&rep, time.Now())
 	}
 	rep.Suite.BinaryDigest = binaryDigest()
 	a.code = int(rep.ExitCode)
-	if err := f.write(&rep, o.Transcript); err != nil {
-		// The run was made; what it found is shown although it is not kept.
-		a.complain(err)
+	// What was found is shown also where it could not be kept.
+	kept := f.write(&rep, o.Transcript)
+	shown := a.showRun(rep, f)
+	if err := errors.Join(kept, shown); err != nil {
+		a.complain(fmt.Errorf("%w; the run itself ended with exit code %d", err, rep.ExitCode))
 		a.code = report.ExitError
 	}
-	return a.showReport(rep, f.asJSON)
+	return nil
 }
 
+// unjudged is an error that keeps a target from being judged: a mistake of who
+// typed stays one, everything else is the exit code for a target that is not
+// there.
+func (a *app) unjudged(err error) error {
+	if _, mistake := errors.AsType[*argument.Error](err); mistake {
+		return err
+	}
+	a.complain(err)
+	a.code = report.ExitError
+	return nil
+}
+
+// write writes the files that were asked for.
 func (f *conformanceFlags) write(rep *report.Report, t *report.Transcript) error {
-	if f.junit != "" {
-		data, err := report.JUnit(*rep)
-		if err != nil {
-			return err
-		}
-		s := &sink{path: f.junit}
-		if _, err := s.Write(data); err != nil {
-			s.discard()
-			return err
-		}
-		if err := s.commit(); err != nil {
-			return err
+	if f.out != "" {
+		if err := report.WriteDir(f.out, rep, t); err != nil {
+			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	if f.out != "" {
-		return report.WriteDir(f.out, rep, t)
+	if f.junit == "" || f.junit == "-" {
+		return nil
+	}
+	data, err := report.JUnit(*rep)
+	if err != nil {
+		return err
+	}
+	s := &sink{path: f.junit}
+	defer s.discard()
+	if _, err = s.Write(data); err == nil {
+		err = s.commit()
+	}
+	if err != nil {
+		return fmt.Errorf("--junit: %w", err)
 	}
 	return nil
+}
+
+// showRun prints what a run found; a JUnit report on standard output has that
+// for itself.
+func (a *app) showRun(rep report.Report, f *conformanceFlags) error {
+	if f.junit != "-" {
+		return a.showReport(rep, f.asJSON)
+	}
+	data, err := report.JUnit(rep)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.print(data), report.Table(a.stderr, rep, false))
 }
 
 // plan prints what would run, from the envelope alone.
 func (a *app) plan(ctx context.Context, target conformance.Target, o conformance.Options, f *conformanceFlags) error {
 	rows, err := conformance.Plan(ctx, target, o)
 	if err != nil {
-		a.complain(err)
-		a.code = report.ExitError
-		return nil
+		return a.unjudged(err)
 	}
-	for i := range rows {
-		if rows[i].Status == "" {
-			rows[i].Status, rows[i].Reason = report.Pass, ""
-		}
+	doc := planDocument{Schema: "checkfu.sandbox-plan.v1", Rows: []planRow{}}
+	counts := map[string]int{}
+	for _, row := range rows {
+		p := planRow{row.ID, row.Suite, cmp.Or(string(row.Status), "run"), row.Reason}
+		counts[p.Plan]++
+		doc.Rows = append(doc.Rows, p)
 	}
 	if f.asJSON {
-		return a.printJSON(planDocument{Schema: "checkfu.sandbox-plan.v1", Rows: rowsOf(rows)})
+		return a.printJSON(doc)
 	}
-	runs, skips := 0, 0
-	for _, row := range rows {
-		what := "run"
-		if row.Status != report.Pass {
-			what = string(row.Status)
-			skips++
-		} else {
-			runs++
-		}
-		if row.Suite == report.Nine || row.Status != report.Pass {
-			fmt.Fprintf(a.stdout, "%-28s %-9s %s\n", row.ID, what, row.Reason)
-		}
+	var text strings.Builder
+	for _, p := range doc.Rows {
+		fmt.Fprintln(&text, strings.TrimRight(fmt.Sprintf("%-28s %-9s %s", p.ID, p.Plan, p.Reason), " "))
 	}
-	fmt.Fprintf(a.stdout, "%d would run, %d would not; nothing was allocated\n", runs, skips)
-	return nil
+	fmt.Fprintf(&text, "%d would run, %d would be skipped, %d withheld; nothing was allocated\n",
+		counts["run"], counts[string(report.Skip)], counts[string(report.Withheld)])
+	return a.print([]byte(text.String()))
 }
 
 // planDocument is --plan --json.
@@ -246,36 +329,6 @@ type planRow struct {
 	Suite  report.Suite `json:"suite"`
 	Plan   string       `json:"plan"` // run, skip or withheld
 	Reason string       `json:"reason,omitzero"`
-}
-
-func rowsOf(rows []report.Row) []planRow {
-	out := []planRow{}
-	for _, row := range rows {
-		what := "run"
-		if row.Status != report.Pass {
-			what = string(row.Status)
-		}
-		out = append(out, planRow{row.ID, row.Suite, what, row.Reason})
-	}
-	return out
-}
-
-// conformanceProgress prints a line for each case as it ends. Of the deeper
-// suites only what did not pass is worth one, unless somebody watches.
-func (a *app) conformanceProgress(quiet bool) func(report.Row) {
-	if quiet {
-		return nil
-	}
-	var mu sync.Mutex
-	watched := a.progress(false).to != nil
-	return func(row report.Row) {
-		if !watched && row.Suite != report.Nine && (row.Status == report.Pass || row.Status == report.Skip) {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintln(a.stderr, report.Progress(row))
-	}
 }
 
 func readRatchet(path string) (report.Ratchet, error) {
@@ -295,27 +348,4 @@ func readRatchet(path string) (report.Ratchet, error) {
 		list = report.Ratchet{}
 	}
 	return list, nil
-}
-
-// censusCommand runs a person's own census.
-func censusCommand(script string) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) ([]string, error) {
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
-		cmd.WaitDelay = time.Second
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
-		if err := cmd.Start(); err != nil {
-			return nil, err
-		}
-		const most = 16 << 20 // a census is a list, not a dump
-		data, readErr := io.ReadAll(io.LimitReader(out, most))
-		if err := cmd.Wait(); err != nil {
-			return nil, fmt.Errorf("the census command: %w", err)
-		}
-		return strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' }), readErr
-	}
 }

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -59,4 +63,35 @@ func (s *signals) end() {
 	signal.Stop(s.in)
 	signal.Stop(s.pipe)
 	close(s.quit)
+}
+
+// interruptible is a context that ends with the first Ctrl-C, SIGTERM or
+// SIGHUP, so that what was made can be torn down; the second ends the process
+// as it always does. Until stop is called, writing to an output that nobody
+// reads any more is an error of that write and ends nothing.
+func interruptible(parent context.Context, note func(string)) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	in, pipe, quit := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(in, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		signal.Notify(in, syscall.SIGHUP)
+	}
+	signal.Notify(pipe, syscall.SIGPIPE)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		select {
+		case sig := <-in:
+			signal.Stop(in)
+			cancel(fmt.Errorf("interrupted by %s", unix.SignalName(sig.(syscall.Signal))))
+			note("checkfu: interrupted; tearing down what this run made (once more ends it at once, and checkfu sweep finds what is left)")
+		case <-quit:
+		}
+	})
+	return ctx, sync.OnceFunc(func() {
+		signal.Stop(in)
+		close(quit)
+		ended.Wait()
+		signal.Stop(pipe)
+		cancel(nil)
+	})
 }

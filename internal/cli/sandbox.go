@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,6 +27,13 @@ See also: checkfu help conformance`,
   checkfu sandbox test builtin:native --suite all --out evidence
   checkfu sandbox report evidence
   checkfu sandbox suite-check`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return argument.Unexpected("sandbox", "one of test, report, suite-check", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.conformanceCommand(), a.reportCommand(), a.suiteCheckCommand())
 	return cmd
@@ -39,11 +49,13 @@ const ConformanceExitCodes = `checkfu sandbox test ends with
      --expect-fail is stale: it passes now, or its date is past
   2  the command line is wrong; nothing ran
   3  incomplete: a token withheld, a case blocked or filtered, nothing applied
-  4  not judged: a live control did not fire, the target is not there or hung
+  4  not judged: a live control did not fire, the target is not there or hung,
+     or what was found could not be written
   5  something of this run was left behind
   6  (checkfu sandbox report) the evidence is not valid
 
-Of several the first of 2, 4, 5, 1, 3 is taken.
+Of several the first of 2, 4, 5, 1, 3 is taken. A run that is interrupted tears
+down what it made and ends with 3. checkfu sandbox suite-check ends with 0 or 1.
 
 A status of a case is one of
   pass       it holds
@@ -77,7 +89,7 @@ run. The evidence is not signed: it is as good as who hands it over.`,
 				return nil
 			}
 			if err != nil {
-				return argument.Unexpected("DIR", "a directory with evidence of a run", args[0])
+				return argument.Wrong("DIR: expected a directory that checkfu sandbox test --out has written, got %q (%v)", args[0], err)
 			}
 			a.code = int(rep.ExitCode)
 			return a.showReport(rep, asJSON)
@@ -91,12 +103,25 @@ run. The evidence is not signed: it is as good as who hands it over.`,
 func (a *app) showReport(rep report.Report, asJSON bool) error {
 	if asJSON {
 		data, err := report.Encode(rep)
-		if err == nil {
-			_, err = a.stdout.Write(append(data, '\n'))
+		if err != nil {
+			return err
 		}
+		return a.print(append(data, '\n'))
+	}
+	var text bytes.Buffer
+	if err := report.Table(&text, rep, a.colors()); err != nil {
 		return err
 	}
-	return report.Table(a.stdout, rep, a.colors())
+	return a.print(text.Bytes())
+}
+
+// print writes to standard output. Who stops reading has seen enough.
+func (a *app) print(data []byte) error {
+	_, err := a.stdout.Write(data)
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
 }
 
 // colors reports whether standard output is a terminal that wants them.
@@ -106,25 +131,40 @@ func (a *app) colors() bool {
 	return ok && !unwanted && term.IsTerminal(int(file.Fd()))
 }
 
-// explain says what a case or a check is.
+// explain says what a case or a check is; a pattern lists what it matches.
 func (a *app) explain(id string) error {
 	row, ok := conformance.Explain(id)
 	if !ok {
-		return argument.Unexpected("--explain", "the id of a case, a probe or a standing check (see --plan)", id)
+		return a.list(id)
 	}
-	fmt.Fprintf(a.stdout, "%s (%s)\n  %s\n  clause %s, %s, from %s\n", row.ID, row.Suite, row.Title, row.Clause, row.Level, row.Source)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s (%s)\n  %s\n  clause %s, %s, from %s\n", row.ID, row.Suite, row.Title, row.Clause, row.Level, row.Source)
 	if len(row.Requires) > 0 {
 		tokens := make([]string, len(row.Requires))
 		for i, k := range row.Requires {
 			tokens[i] = string(k)
 		}
-		fmt.Fprintf(a.stdout, "  needs %s\n", strings.Join(tokens, ", "))
+		fmt.Fprintf(&text, "  needs %s\n", strings.Join(tokens, ", "))
 	}
 	for line := range strings.Lines(conformance.MatrixText()) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
 		if fields[0] == "saboteur" && len(fields) == 5 && (fields[3] == id || strings.HasPrefix(fields[3], id+"/")) {
-			fmt.Fprintf(a.stdout, "  catches %s: %s\n", fields[1], fields[2])
+			fmt.Fprintf(&text, "  catches %s: %s\n", fields[1], fields[2])
 		}
 	}
-	return nil
+	return a.print([]byte(text.String()))
+}
+
+// list names everything that a pattern matches.
+func (a *app) list(pattern string) error {
+	var text strings.Builder
+	for _, row := range conformance.List() {
+		if ok, _ := path.Match(pattern, row.ID); ok {
+			fmt.Fprintf(&text, "%-28s %-9s %s\n", row.ID, row.Suite, row.Title)
+		}
+	}
+	if text.Len() == 0 {
+		return argument.Unexpected("--explain", "the id of a case, a probe or a standing check, or a pattern ('*' lists all)", pattern)
+	}
+	return a.print([]byte(text.String()))
 }

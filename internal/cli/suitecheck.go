@@ -8,6 +8,7 @@ import (
 
 	"github.com/checkfu/checkfu/conformance"
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/suitecheck"
 )
 
@@ -27,7 +28,7 @@ type suiteCheckDocument struct {
 }
 
 func (a *app) suiteCheckCommand() *cobra.Command {
-	asJSON, list, workers := false, false, 2
+	asJSON, list, workers := false, false, ""
 	cmd := &cobra.Command{
 		Use: "suite-check", Short: "Test the suite itself: every wrong provider must be caught", Args: noArguments,
 		Long: `Run every saboteur (a provider that is wrong in exactly one way) and want it
@@ -37,8 +38,16 @@ that do not even try. Ends with 0 if all of that holds and the result is what
 this program publishes in its evidence, else with 1.`,
 		Example: "  checkfu sandbox suite-check\n  checkfu sandbox suite-check --list > matrix",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			const most = 64
+			n, err := argument.Count("--workers", workers)
+			if err != nil || n > most {
+				return argument.Unexpected("--workers", "a whole number from 1 to 64", workers)
+			}
+			if asJSON && list {
+				return argument.Wrong("--list: expected no --json beside it")
+			}
 			bar := a.progress(asJSON)
-			m := suitecheck.Check(cmd.Context(), suitecheck.Options{Workers: workers, Progress: func(done, total int) {
+			m := suitecheck.Check(cmd.Context(), suitecheck.Options{Workers: int(n), Progress: func(done, total int) {
 				bar.show("checking the suite", int64(done), int64(total), false)
 			}})
 			bar.end()
@@ -58,7 +67,7 @@ this program publishes in its evidence, else with 1.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print canonical JSON")
 	cmd.Flags().BoolVar(&list, "list", false, "print the whole matrix, a line for each saboteur and each check")
-	cmd.Flags().IntVar(&workers, "workers", 2, "how many run at once")
+	cmd.Flags().StringVar(&workers, "workers", "2", "how many run at once")
 	return cmd
 }
 

@@ -5,10 +5,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/conformance"
 	"github.com/checkfu/checkfu/conformance/report"
@@ -17,7 +20,11 @@ import (
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/internal/suite/oracle"
+	"github.com/checkfu/checkfu/sandbox"
 )
+
+// targets are what can be named, for a person.
+const targets = "builtin:memory, builtin:native, builtin:native:runsc or builtin:native:runc"
 
 // openTarget makes a target ready. What it returns last closes it.
 // Errors: *argument.Error for a name that is none; what the provider says.
@@ -25,24 +32,34 @@ func (a *app) openTarget(ctx context.Context, name string, f *conformanceFlags) 
 	builtin, ok := strings.CutPrefix(name, "builtin:")
 	canonical, err := all.Canonical(builtin)
 	if !ok || err != nil {
-		return conformance.Target{}, nil, argument.Unexpected("TARGET", "builtin:memory, builtin:native, builtin:native:runsc or builtin:native:runc", name)
+		return conformance.Target{}, nil, argument.Unexpected("TARGET", targets, name)
+	}
+	patience, err := argument.Duration("--patience", f.patience)
+	if err != nil {
+		return conformance.Target{}, nil, err
+	}
+	limit := min(patience, censusTime)
+	if f.census != "" && !f.plan {
+		if err := tryCensus(ctx, f.census, limit); err != nil {
+			return conformance.Target{}, nil, err
+		}
 	}
 	var target conformance.Target
 	closeTarget := func() {}
 	if canonical == all.Memory {
-		target, _ = oracle.New(rand.Text())
-		if f.image != "" {
-			target.Image = f.image
-		}
-	} else if target, closeTarget, err = a.openHost(ctx, canonical, f); err != nil {
+		target, err = openMemory(f)
+	} else {
+		target, closeTarget, err = a.openHost(ctx, canonical, f)
+	}
+	if err != nil {
 		return conformance.Target{}, nil, err
 	}
 	target.Name = name
-	for _, k := range f.withhold {
+	for k := range split(f.withhold) {
 		target.Withhold = append(target.Withhold, report.Token(k))
 	}
 	if f.census != "" {
-		target.Census = censusCommand(f.census)
+		target.Census = censusCommand(f.census, limit)
 	}
 	if f.runner {
 		err = throughRunner(ctx, &target)
@@ -54,40 +71,90 @@ func (a *app) openTarget(ctx context.Context, name string, f *conformanceFlags) 
 	return target, closeTarget, nil
 }
 
-// openHost makes a provider on this host a target, with a lab on it.
+// openMemory is the oracle.
+func openMemory(f *conformanceFlags) (conformance.Target, error) {
+	target, _ := oracle.New(rand.Text())
+	if f.image != "" {
+		if sandbox.ImageDigest(f.image) == "" {
+			return target, argument.Unexpected("--image", "NAME@sha256:DIGEST with the memory provider, which has no store", f.image)
+		}
+		target.Image = f.image
+	}
+	return target, nil
+}
+
+// openHost makes a provider on this host a target, with a lab on it. A plan
+// needs neither image nor lab.
 func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (conformance.Target, func(), error) {
-	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON))
+	dir, err := a.usableState()
 	if err != nil {
 		return conformance.Target{}, nil, err
 	}
-	dir, err := a.usableState()
+	if f.plan {
+		opened, err := all.Open(name, all.Options{Dir: dir})
+		if err != nil {
+			return conformance.Target{}, nil, err
+		}
+		return conformance.Target{Provider: opened.Provider}, func() { _ = opened.Close() }, nil
+	}
+	alone, err := a.alone(dir)
 	if err != nil {
-		closeProvider()
 		return conformance.Target{}, nil, err
+	}
+	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON))
+	if err != nil {
+		return conformance.Target{}, nil, errors.Join(err, alone.Close())
 	}
 	network, err := lab.Open()
 	if err != nil {
 		closeProvider()
-		return conformance.Target{}, nil, err
+		return conformance.Target{}, nil, errors.Join(err, alone.Close())
 	}
 	target := conformance.Target{
-		Provider: opened.Provider, Image: opened.Image, Network: network,
-		Census: func(context.Context) ([]string, error) { return lab.Census(filepath.Clean(dir)), nil },
+		Provider: opened.Provider, Image: opened.Image, Network: network, Census: hostCensus(dir, opened.Host),
 	}
-	return target, func() { _ = network.Close(); closeProvider() }, nil
+	return target, func() { _ = network.Close(); closeProvider(); _ = alone.Close() }, nil
 }
 
-// throughRunner puts the Runner's runtime in front of the provider.
+// alone keeps a second test off a state directory: each lets machines expire
+// and wants to be told by its own sweep which were reclaimed.
+// Errors: *argument.Error while another test is on its way.
+func (a *app) alone(dir string) (*os.File, error) {
+	lock, err := locked(filepath.Join(dir, "conformance.lock"), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, argument.Unexpected("--state", "a directory on which no other checkfu sandbox test runs (wait for its end, or name another directory)", dir)
+	}
+	return lock, err
+}
+
+// throughRunner puts the Runner's runtime in front of the provider, and again
+// in front of what it is restarted as.
 func throughRunner(ctx context.Context, target *conformance.Target) error {
-	envelope, err := target.Provider.Capabilities(ctx)
+	attach := func(ctx context.Context, p sandbox.Provider) (sandbox.Provider, error) {
+		envelope, err := p.Capabilities(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r, err := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: p}}, Clock: target.Clock}.Attach(ctx, envelope.Target())
+		if err != nil {
+			return nil, err
+		}
+		return r.Provider(), nil
+	}
+	p, err := attach(ctx, target.Provider)
 	if err != nil {
 		return err
 	}
-	r, err := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: target.Provider}}, Clock: target.Clock}.Attach(ctx, envelope.Target())
-	if err != nil {
-		return err
+	target.Provider, target.ThroughRunner = p, true
+	if restart := target.Restart; restart != nil {
+		target.Restart = func(ctx context.Context) (sandbox.Provider, error) {
+			p, err := restart(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return attach(ctx, p)
+		}
 	}
-	target.Provider, target.ThroughRunner = r.Provider(), true
 	return nil
 }
 

@@ -205,9 +205,13 @@ func (r *run) compare(ctx context.Context, before []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Linger)
 	defer cancel()
 	for {
+		was := map[string]int{}
+		for _, line := range before {
+			was[line]++
+		}
 		var extra []string
 		for _, line := range r.census(context.WithoutCancel(ctx)) {
-			if !slices.Contains(before, line) {
+			if was[line]--; was[line] < 0 {
 				extra = append(extra, report.Printable(line))
 			}
 		}

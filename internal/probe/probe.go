@@ -81,6 +81,13 @@ type Network interface {
 	Accepted(d sandbox.Destination) int64
 }
 
+// Step is one probe in one pass.
+type Step struct {
+	ID           string
+	Pass, Passes int // from 1
+	Done, Total  int // steps of the whole run
+}
+
 // Options are how it is tested. The zero value runs every probe once through
 // two passes.
 type Options struct {
@@ -101,7 +108,8 @@ type Options struct {
 	// StreamBytes is how much the process suite moves; 0 is 1 GiB.
 	StreamBytes int64
 	Transcript  *report.Transcript // nil keeps none
-	Progress    func(report.Row)   // called after each probe of each pass; nil for none
+	Started     func(Step)         // called before each probe of each pass; nil for none
+	Progress    func(report.Row)   // called after it
 	// Disabled switches checks off, by the id of a probe or "standing/check".
 	// It exists to show that each check is needed; no command sets it.
 	Disabled map[string]bool

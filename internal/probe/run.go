@@ -51,18 +51,30 @@ func Run(ctx context.Context, target Target, probes []Probe, o Options) report.R
 	r := begin(&target, o)
 	if o.Budget > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Budget)
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Budget, fmt.Errorf("the budget of %v is used up", o.Budget))
 		defer cancel()
 	}
 	rows := map[string]*report.Row{}
+	done, total := 0, 0
+	for pass := range r.o.Passes {
+		for i := range probes {
+			if r.runs(&probes[i], pass) {
+				total++
+			}
+		}
+	}
 	census := r.census(ctx)
 	if r.enter(ctx) {
 		for pass := range r.o.Passes {
 			r.workspace, r.session = r.mint("ws_"), r.mint("ses_")
 			for _, p := range r.shuffle(probes) {
-				if o.Disabled[p.ID] || o.Only != nil && !o.Only(p.ID) || pass > 0 && p.Once {
+				if !r.runs(&p, pass) {
 					continue
 				}
+				if o.Started != nil {
+					o.Started(Step{p.ID, pass + 1, r.o.Passes, done, total})
+				}
+				done++
 				row := r.probe(ctx, &p)
 				if before := rows[p.ID]; before != nil {
 					row = merge(*before, row)
@@ -76,8 +88,8 @@ func Run(ctx context.Context, target Target, probes []Probe, o Options) report.R
 		}
 		r.sweep(ctx)
 	}
-	if err := ctx.Err(); err != nil {
-		r.block(standCleanup, "the run ended before its last sweep: "+err.Error())
+	if ctx.Err() != nil {
+		r.block(standCleanup, "the run ended before its last sweep: "+context.Cause(ctx).Error())
 	}
 	r.compare(ctx, census)
 	r.finish(probes, rows)
@@ -194,6 +206,11 @@ func (r *run) unchanged(ctx context.Context) {
 	}
 }
 
+// runs reports whether a probe has its turn in a pass, the first of which is 0.
+func (r *run) runs(p *Probe, pass int) bool {
+	return !r.o.Disabled[p.ID] && (r.o.Only == nil || r.o.Only(p.ID)) && (pass == 0 || !p.Once)
+}
+
 // probe runs one probe once.
 func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 	row := p.Row()
@@ -206,10 +223,11 @@ func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 		row.Status, row.Reason = report.Blocked, "the target hung in "+r.stuck()
 		return row
 	case ctx.Err() != nil:
-		row.Status, row.Reason = report.Blocked, "the run ended before: "+ctx.Err().Error()
+		row.Status, row.Reason = report.Blocked, "the run ended before: "+context.Cause(ctx).Error()
 		return row
 	}
 	row.Status = report.Pass
+	defer r.draw(p.ID)()
 	t := &T{run: r, probe: p, ctx: ctx, row: row, checks: map[string]int{}}
 	began := time.Now()
 	first := r.lines() + 1
@@ -228,7 +246,7 @@ func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 		t.row.Transcript = []int64{first, last}
 	}
 	if ctx.Err() != nil && t.row.Status != report.Error {
-		t.row.Status, t.row.Reason = report.Blocked, "the run ended meanwhile: "+ctx.Err().Error()
+		t.row.Status, t.row.Reason = report.Blocked, "the run ended meanwhile: "+context.Cause(ctx).Error()
 	}
 	return t.row
 }
@@ -349,6 +367,20 @@ func (r *run) shuffle(probes []Probe) []Probe {
 	defer r.mu.Unlock()
 	random.New(r.source).Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
 	return mixed
+}
+
+// draw gives a probe a stream of its own until the function is called that it
+// returns, so that the probe draws the same whatever else runs beside it.
+func (r *run) draw(probe string) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.source
+	r.source = random.NewChaCha8(sha256.Sum256([]byte(r.o.Seed + "\x00" + r.session + "\x00" + probe)))
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.source = before
+	}
 }
 
 // random is n bytes of this seed's stream.
