@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,12 +14,13 @@ import (
 
 // tries is how long the gap between a check and its use is: so many looks at
 // the path, until it has changed.
-const tries = 50
+const tries = 200
 
 // gap opens a path by its name after it was checked, and gives what is there
 // once it is something else, or nil if it stayed as it was.
 func gap(ctx context.Context, p sandbox.Provider, id sandbox.InstanceID, path string, checked []byte) []byte {
 	for range tries {
+		runtime.Gosched() // the workload gets its turn
 		if content, ok := inside(ctx, p, id, "cat "+path, nil); ok && !bytes.Equal(content, checked) {
 			return content
 		}

@@ -90,7 +90,7 @@ func readFaults() []Saboteur {
 			Wrap: reader(func(r *reading) bool { return r.follow("[ -L " + r.Path + " ]") })},
 		{ID: "F19", Fault: "a mount around a nested read-only one shadows it", Kills: "read.nested-mount/read-nested",
 			Wrap: reader(func(r *reading) bool {
-				return r.mount.Access == sandbox.AccessReadOnly && nested(r.mounts, r.mount) && r.err == nil && r.fail(sandbox.ReasonNotFound)
+				return r.mount.Access == sandbox.AccessReadOnly && r.mount.Kind == sandbox.MountGit && nested(r.mounts, r.mount) && r.err == nil && r.fail(sandbox.ReasonNotFound)
 			})},
 		{ID: "F30", Fault: "a read ends at the first NUL", Kills: "read.bytes-exact", Wrap: reader(func(r *reading) bool {
 			before, _, cut := bytes.Cut(r.content, []byte{0})

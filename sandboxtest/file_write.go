@@ -96,7 +96,7 @@ func writeFaults() []Saboteur {
 		})},
 		{ID: "F3", Fault: "a path outside of every mount is written to", Kills: "write.outside-refused", Wrap: writer(func(w *write) (error, bool) {
 			err := w.pass()
-			if err != nil && w.active > 0 {
+			if _, mounted := sandbox.OwningMount(w.mounts, w.Path); err != nil && w.active > 0 && !mounted {
 				if _, ok := inside(w.ctx, w.p, w.id, "cat > "+w.Path, w.Content); ok {
 					return nil, true
 				}
@@ -134,7 +134,7 @@ func writeFaults() []Saboteur {
 			Wrap: instead(success, func(w *write) bool {
 				return len(w.mounts) == 3 && w.mounts[2].Kind == sandbox.MountMemory && sandbox.Within(w.Path, w.mounts[2].MountPath)
 			})},
-		{ID: "F28", Fault: "a read-only mount inside a writable one is writable", Kills: "write.nested-mount-sealed", Wrap: unsealNested},
+		{ID: "F28", Fault: "a read-only repository inside a writable mount is writable", Kills: "write.nested-mount-sealed", Wrap: unsealNested},
 		{ID: "F29", Fault: "a staged link becomes a file that holds its target", Kills: "write.symlink-staged", Wrap: change(func(w *write) bool {
 			if w.Symlink == "" {
 				return false
@@ -154,7 +154,7 @@ func unsealNested(p sandbox.Provider, env *Env) sandbox.Provider {
 		asked := q.Mounts
 		q.Mounts = append([]sandbox.Mount{}, asked...)
 		for i, mount := range asked {
-			if nested(asked, mount) && mount.Access == sandbox.AccessReadOnly {
+			if nested(asked, mount) && mount.Access == sandbox.AccessReadOnly && mount.Kind == sandbox.MountGit {
 				q.Mounts[i].Access = sandbox.AccessReadWrite
 				env.Fire()
 			}

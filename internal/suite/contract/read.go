@@ -159,7 +159,7 @@ func readMount(t *probe.T) {
 func readNested(t *probe.T) {
 	mounts(t, 2)
 	outer := mountAt(t, sandbox.AccessReadWrite)
-	inner := sandbox.Mount{MountPath: outer.MountPath + "/" + t.Nonce(), Access: sandbox.AccessReadOnly, Kind: sandbox.MountMemory}
+	inner := sandbox.Mount{MountPath: outer.MountPath + "/" + t.Nonce(), Access: sandbox.AccessReadOnly, Kind: sandbox.MountGit}
 	around := sandbox.FileWrite{Path: outer.MountPath + "/" + t.Nonce(), Content: []byte(t.Nonce())}
 	nested := sandbox.FileWrite{Path: inner.MountPath + "/" + t.Nonce(), Content: []byte(t.Nonce())}
 	m := t.Machine(probe.Shape{Mounts: []sandbox.Mount{outer, inner}, Files: []sandbox.FileWrite{around, nested}})

@@ -203,7 +203,7 @@ func writeMounts(t *probe.T) {
 func writeNested(t *probe.T) {
 	mounts(t, 3)
 	outer, plain := mountAt(t, sandbox.AccessReadWrite), mountAt(t, sandbox.AccessReadOnly)
-	inner := sandbox.Mount{MountPath: outer.MountPath + "/" + t.Nonce(), Access: sandbox.AccessReadOnly, Kind: sandbox.MountProject}
+	inner := sandbox.Mount{MountPath: outer.MountPath + "/" + t.Nonce(), Access: sandbox.AccessReadOnly, Kind: sandbox.MountGit}
 	name := "/" + t.Nonce()
 	m := t.Machine(probe.Shape{Mounts: []sandbox.Mount{outer, inner, plain}, Files: []sandbox.FileWrite{
 		{Path: inner.MountPath + name, Content: []byte(t.Nonce())}, {Path: plain.MountPath + name, Content: []byte(t.Nonce())}}})

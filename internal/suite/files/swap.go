@@ -3,7 +3,9 @@ package files
 import (
 	"bytes"
 	"fmt"
-	"strings"
+	"io"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,83 +32,110 @@ func swapped() []probe.Probe {
 	})
 }
 
-// How long a race is run: until it has changed hands often enough, but not for
-// ever. A remote provider makes fewer reads in the time.
+// How long a race is run: so many turns, with so many reads beside each. A
+// remote provider makes fewer of them in the time, and a run of little volume
+// needs fewer.
 const (
-	enoughReads = 2000
-	enoughFlips = 64
-	mostReads   = 20000
-	mostTime    = 5 * time.Second
+	turns    = 256
+	fewTurns = 24
+	beside   = 16
+	mostTime = 10 * time.Second
 )
 
-// race has the workload repeat script in the output tree while look is called
-// again and again. look says whether it found the file inside; both answers
-// must come, or nothing was raced.
-func race(t *probe.T, m *probe.Machine, script string, look func() bool) {
-	stop := repeat(t, m, script)
+// swap is two scripts: one gives the name to the way out, one gives it back.
+type swap struct{ out, back string }
+
+// race has the workload swap in the output tree while look is called again and
+// again. look says whether it found the file inside, and whether it got what
+// lies outside; both states of the name must show, or nothing was raced.
+func race(t *probe.T, m *probe.Machine, s swap, look func() (inside, leaked bool)) {
+	turn, stop := repeat(t, m, s)
+	stop = sync.OnceFunc(stop)
 	t.Defer(stop)
-	began, flips, reads, before := time.Now(), 0, 0, false
-	for (reads < enoughReads || flips < enoughFlips) && reads < mostReads && time.Since(began) < mostTime && t.Context().Err() == nil {
-		inside := look()
-		if reads > 0 && inside != before {
-			flips++
+	most := turns
+	if t.StreamBytes() < small {
+		most = fewTurns
+	}
+	began, reads, states := time.Now(), 0, map[bool]int{}
+	for n := 0; n < most || min(states[true], states[false]) < beside; n++ {
+		if time.Since(began) > mostTime || t.Context().Err() != nil {
+			break
 		}
-		before = inside
-		reads++
+		pending := make(chan error, 1)
+		go func() { pending <- turn() }()
+		for range beside {
+			inside, leaked := look()
+			states[inside]++
+			reads++
+			if t.Check("contained", !leaked, "nothing from outside", "it"); leaked {
+				stop()
+				t.Stop()
+			}
+			runtime.Gosched() // a workload in this process gets its turn
+		}
+		if err := <-pending; err != nil {
+			t.Unjudged("swapped-meanwhile", "the workload stopped swapping: "+err.Error())
+		}
 	}
 	stop()
-	t.Observe("%d reads saw the name change hands %d times", reads, flips)
-	t.Control("swapped-meanwhile", flips > 1, fmt.Sprintf("%d reads saw the name change hands %d times", reads, flips))
+	t.Observe("of %d reads %d found the file inside", reads, states[true])
+	t.Control("swapped-meanwhile", states[true] > 0 && states[false] > 0, fmt.Sprintf("of %d reads %d found the file inside", reads, states[true]))
 }
 
-// repeat runs script in a loop until the returned function is called: in a
-// live process, or beside the reads in a command where there is none.
-func repeat(t *probe.T, m *probe.Machine, script string) (stop func()) {
-	end := sandbox.OutputPath + "/" + t.Nonce()
-	loop := "cd " + sandbox.OutputPath + " && while [ ! -e " + end + " ]; do " + script + "; done"
-	c := probe.Command(loop)
-	var over func()
+// repeat has s run by halves, one at each turn, in a live process: so it never
+// spins ahead of the reads and starves them. Where there is no such process, a
+// command does nothing else beside the reads until it is stopped.
+func repeat(t *probe.T, m *probe.Machine, s swap) (turn func() error, stop func()) {
 	if member := t.Optional().OpenProcess; member != nil {
+		c := probe.Command("cd " + sandbox.OutputPath + " && while read x; do " + s.out + "; echo; read x; " + s.back + "; echo; done")
 		p, err := member.OpenProcess(t.Context(), m.ID, t.ID("proc_"), sandbox.ProcessRequest{
 			Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment})
 		t.Need("open-process", err)
-		over = func() { _ = p.Destroy(t.Context()) }
-	} else {
-		c.TimeoutSeconds = m.Request.Profile.ResourceLimits.MaxDurationSeconds
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = t.Provider().Execute(t.Context(), m.ID, c)
-		}()
-		over = func() {
-			_ = t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: end, Content: []byte{}})
-			<-done // bounded by the engine
+		turn = func() error {
+			_, err := probe.Bounded(t, func() (int, error) {
+				if _, err := p.Input().Write([]byte("\n")); err != nil {
+					return 0, err
+				}
+				return io.ReadFull(p.Output(), make([]byte, 1))
+			})
+			return err
 		}
+		return turn, func() { _ = p.Destroy(t.Context()) }
 	}
-	return sync.OnceFunc(over)
+	end := sandbox.OutputPath + "/" + t.Nonce()
+	c := probe.Command("cd " + sandbox.OutputPath + " && while [ ! -e " + end + " ]; do " + s.out + "; " + s.back + "; done")
+	c.TimeoutSeconds = m.Request.Profile.ResourceLimits.MaxDurationSeconds
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = t.Provider().Execute(t.Context(), m.ID, c)
+	}()
+	return func() error { return nil }, func() {
+		_ = t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: end, Content: []byte{}})
+		<-done // bounded by the engine
+	}
 }
 
-// fileSwap is the script that gives the name to a link to target and back to a
-// file with content, whole at every moment.
-func fileSwap(t *probe.T, name, target, content string) string {
+// fileSwap gives the name to a link to target and back to a file with content.
+// The name is there and whole at every moment.
+func fileSwap(t *probe.T, name, target, content string) swap {
 	link, file := t.Nonce(), t.Nonce()
-	return fmt.Sprintf("ln -s %s %s && mv -f %s %s; printf %s > %s && mv -f %s %s", target, link, link, name, content, file, file, name)
+	return swap{fmt.Sprintf("ln -s %s %s && mv -f %s %s", target, link, link, name), fmt.Sprintf("printf %s > %s && mv -f %s %s", content, file, file, name)}
 }
 
-// directorySwap does the same with a directory, which no rename can replace.
-func directorySwap(t *probe.T, name, target string) string {
+// directorySwap does so with a directory, which no rename can replace.
+func directorySwap(t *probe.T, name, target string) swap {
 	aside := t.Nonce()
-	return fmt.Sprintf("mv %s %s && ln -s %s %s && rm %s && mv %s %s", name, aside, target, name, name, aside, name)
+	return swap{fmt.Sprintf("mv %s %s && ln -s %s %s", name, aside, target, name), fmt.Sprintf("rm %s && mv %s %s", name, aside, name)}
 }
 
 func swappedFile(t *probe.T) {
 	m := t.Machine(probe.Shape{})
 	name, inside := t.Nonce(), t.Nonce()
 	directory, hidden := secret(t, m, name)
-	race(t, m, fileSwap(t, name, directory+"/"+name, inside), func() bool {
+	race(t, m, fileSwap(t, name, directory+"/"+name, inside), func() (bool, bool) {
 		got, err := m.Read(sandbox.OutputPath+"/"+name, sandbox.OutputPath, 100)
-		t.Check("contained", !bytes.Contains(got, []byte(hidden)), "never what lies outside", "it")
-		return err == nil
+		return err == nil, bytes.Contains(got, []byte(hidden))
 	})
 }
 
@@ -115,10 +144,9 @@ func swappedParent(t *probe.T) {
 	folder, name, inside := t.Nonce(), t.Nonce(), t.Nonce()
 	directory, hidden := secret(t, m, name)
 	made(t, m, "mkdir "+folder+" && printf "+inside+" > "+folder+"/"+name)
-	race(t, m, directorySwap(t, folder, directory), func() bool {
+	race(t, m, directorySwap(t, folder, directory), func() (bool, bool) {
 		got, err := m.Read(sandbox.OutputPath+"/"+folder+"/"+name, sandbox.OutputPath, 100)
-		t.Check("contained", !bytes.Contains(got, []byte(hidden)), "never what lies outside", "it")
-		return err == nil
+		return err == nil, bytes.Contains(got, []byte(hidden))
 	})
 }
 
@@ -127,14 +155,12 @@ func swappedBatch(t *probe.T) {
 	name, inside := t.Nonce(), t.Nonce()
 	directory, hidden := secret(t, m, name)
 	member := sandbox.FileMember{Path: sandbox.OutputPath + "/" + name, MaximumBytes: 100}
-	race(t, m, fileSwap(t, name, directory+"/"+name, inside), func() bool {
+	race(t, m, fileSwap(t, name, directory+"/"+name, inside), func() (bool, bool) {
 		got, err := t.Optional().ReadFiles.ReadFiles(t.Context(), m.ID, sandbox.FilesRead{
 			AllowedRoot: sandbox.OutputPath, Files: []sandbox.FileMember{member, member, member, member}, AggregateMaximumBytes: 400})
 		t.Need("read-files", err)
-		for _, f := range got {
-			t.Check("contained", !bytes.Contains(f.Content, []byte(hidden)), "never what lies outside", "it")
-		}
-		return len(got) > 0 && got[0].Refused == ""
+		leaked := slices.ContainsFunc(got, func(f sandbox.FileResult) bool { return bytes.Contains(f.Content, []byte(hidden)) })
+		return len(got) > 0 && got[0].Refused == "", leaked
 	})
 }
 
@@ -149,14 +175,12 @@ func swappedListing(t *probe.T) {
 	folder, inside, outside := t.Nonce(), t.Nonce(), t.Nonce()
 	directory, _ := secret(t, m, outside)
 	made(t, m, "mkdir "+folder+" && echo > "+folder+"/"+inside)
-	race(t, m, directorySwap(t, folder, directory), func() bool {
+	race(t, m, directorySwap(t, folder, directory), func() (bool, bool) {
 		got, err := member.ListDir(t.Context(), m.ID, sandbox.Listing{Root: sandbox.OutputPath, MaxEntries: 100})
-		found := false
-		for _, e := range got {
-			t.Check("contained", !strings.HasSuffix(e.Path, outside), "never a name from outside", e.Path)
-			found = found || strings.HasSuffix(e.Path, folder+"/"+inside)
+		has := func(name string) bool {
+			return slices.ContainsFunc(got, func(e sandbox.DirEntry) bool { return e.Path == folder+"/"+name })
 		}
-		return err == nil && found
+		return err == nil && has(inside), has(outside)
 	})
 }
 
