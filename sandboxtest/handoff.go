@@ -104,6 +104,15 @@ func handoffFaults() []Saboteur {
 				return unlessGone(ctx, env, h, err)
 			}}
 		}},
+		{ID: "H32", Fault: "a cleanup by age never comes back", Kills: "calls.answered", Suite: report.Faults, Wrap: func(p sandbox.Provider, env *Env) sandbox.Provider {
+			return Override{Provider: p, CleanupFunc: func(ctx context.Context, q sandbox.CleanupRequest) (sandbox.Swept, error) {
+				if q.OrphanedBefore > "1971" {
+					env.Fire()
+					env.Hang()
+				}
+				return p.Cleanup(ctx, q)
+			}}
+		}},
 		{ID: "H28", Fault: "a machine that was rolled back is hidden and still there", Kills: "rollback.provision/census", Wrap: hideProvision},
 	}
 	return append(append(list, rollbackFaults()...), restartFaults()...)

@@ -88,7 +88,9 @@ func TestSuitesMayEndAtEveryCall(t *testing.T) {
 		if len(left) > 0 || len(rep.Leaks.Census) > 0 {
 			t.Errorf("ended at call %d: left %v", n, left)
 		}
-		if rep.ExitCode == report.ExitConformant {
+		// How many calls there are depends a little on time; this run may have
+		// had fewer.
+		if rep.ExitCode == report.ExitConformant && at.Load() >= n {
 			t.Errorf("ended at call %d of %d: exit 0: %s", n, calls.Load(), rep.Reason)
 		}
 	}

@@ -130,7 +130,7 @@ func destroyRunning(t *probe.T) {
 	m := t.Machine(probe.Shape{})
 	file, never := sandbox.OutputPath+"/"+t.Nonce(), sandbox.OutputPath+"/"+t.Nonce()
 	c := probe.Command("echo > " + file + "; while test ! -e " + never + "; do :; done")
-	c.TimeoutSeconds = 120
+	c.TimeoutSeconds = 300
 	type end struct {
 		settlement sandbox.Settlement
 		err        error
