@@ -217,6 +217,10 @@ func TestError_InTheContractsWords(t *testing.T) {
 		if (a == nil) != (want == nil) || a != nil && (!errors.Is(a, want) || !errors.Is(a, e)) {
 			t.Errorf("%s: %v, want %v", tag, a, want)
 		}
+		violation := strings.Contains("WireMalformed WireUnsupported WireOperationMismatch WireMemberUnknown WireOperationUnknown WirePayloadTooLarge", string(tag))
+		if e.Violation() != violation {
+			t.Errorf("%s: a violation: %v", tag, e.Violation())
+		}
 		if a != nil && e.Violation() || e.Retryable() != (tag == TagOverloaded) {
 			t.Errorf("%s has two meanings", tag)
 		}

@@ -16,7 +16,7 @@ import (
 // string that no operating system takes: loudly, never as another file's name.
 // The rule holds for every string value of every message; keys of objects are
 // never escaped.
-// Source: docs/divergences.md, row 7.
+// Source: docs/divergences.md, rows 7 and 35.
 func Escape(s string) string {
 	if Plain(s) {
 		return s

@@ -84,6 +84,7 @@ func TestRequestHeader_RefusesOtherForms(t *testing.T) {
 		{HeaderLeaseID, []string{"a b"}, TagMalformed},
 		{HeaderLeaseID, []string{"é"}, TagMalformed},
 		{HeaderLeaseID, []string{strings.Repeat("a", 256)}, TagMalformed},
+		{HeaderLeaseID, []string{strings.Repeat("a", 1025)}, TagMalformed},
 		{HeaderLeaseID, []string{"a", "a"}, TagMalformed},
 		{HeaderLeaseEpoch, nil, TagMalformed},
 		{HeaderLeaseEpoch, []string{""}, TagMalformed},
