@@ -71,7 +71,7 @@ func TestSuitesMayEndAtEveryCall(t *testing.T) {
 	if rep, left := run(t.Context(), func() { calls.Add(1) }); rep.ExitCode == report.ExitError || len(left) > 0 {
 		t.Fatalf("the whole run: exit %d: %s; left %v", rep.ExitCode, rep.Reason, left)
 	}
-	runs := int64(40)
+	runs := int64(24)
 	if testing.Short() {
 		runs = 12
 	}
