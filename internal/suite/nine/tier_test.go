@@ -23,6 +23,9 @@ func TestTiersSkipAsPredicted(t *testing.T) {
 		{"day one", sandboxtest.DayOne, dayOne},
 		{"minimum", sandboxtest.Minimum, append([]string{"stage-seal-execute", "stage-git-project"}, dayOne...)},
 		{"docker", sandboxtest.DockerPosture, []string{"allowlist-egress"}},
+		{"one mount", func(p sandbox.Provider) sandbox.Provider {
+			return sandboxtest.Reduce(p, func(c *sandbox.Capabilities) { c.MaxMounts = 1 })
+		}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target, p := oracle.New(c.name)
