@@ -121,9 +121,11 @@ func timeoutEndsAll(t *probe.T) {
 }
 
 func missingProgram(t *probe.T) {
+	m := t.Machine(probe.Shape{})
+	ran(t, m)
 	c := probe.Command("")
 	c.Executable, c.Arguments = "/usr/bin/"+t.Nonce(), []string{}
-	s, err := t.Provider().Execute(t.Context(), t.Machine(probe.Shape{}).ID, c)
+	s, err := t.Provider().Execute(t.Context(), m.ID, c)
 	got := any(err)
 	if err == nil {
 		got = ending(s)

@@ -125,6 +125,11 @@ func calls(t *probe.T, id sandbox.InstanceID, retention sandbox.RetentionMode, r
 	return all
 }
 
+// ran is the live control of refusals: what is refused elsewhere works here.
+func ran(t *probe.T, m *probe.Machine) {
+	t.Control("ran", probe.Code(m.Sh("exit 0")) == 0, "the machine does not run")
+}
+
 // refuses wants each call refused as kind. A provider that never reads may say
 // so instead.
 func refuses(t *probe.T, kind sandbox.Kind, all []call) {
@@ -153,6 +158,7 @@ func broad(t *probe.T) (probe.Shape, string) {
 
 func provisioningRefuses(t *probe.T) {
 	s, root := broad(t)
+	ran(t, t.Machine(s))
 	m := t.Provision(s)
 	refuses(t, sandbox.LifecycleConflict, calls(t, m.ID, m.Request.Profile.RetentionMode, root))
 }
@@ -176,11 +182,12 @@ func lost(t *probe.T, id sandbox.InstanceID, retention sandbox.RetentionMode, ro
 
 func unknownInstance(t *probe.T) {
 	s, root := broad(t)
-	id := t.Provision(s).ID
+	m := t.Machine(s)
+	ran(t, m)
 	// Of the length that this target's ids have, so that it is not the form
 	// that is refused.
-	for _, other := range []sandbox.InstanceID{sandbox.InstanceID(t.ID("ins_")), otherID(t, id)} {
-		refuses(t, sandbox.InstanceNotFound, lost(t, other, t.Request(s).Profile.RetentionMode, root))
+	for _, other := range []sandbox.InstanceID{sandbox.InstanceID(t.ID("ins_")), otherID(t, m.ID)} {
+		refuses(t, sandbox.InstanceNotFound, lost(t, other, m.Request.Profile.RetentionMode, root))
 	}
 }
 
@@ -202,7 +209,7 @@ func otherID(t *probe.T, id sandbox.InstanceID) sandbox.InstanceID {
 func destroyedInstance(t *probe.T) {
 	s, root := broad(t)
 	m := t.Machine(s)
-	t.Control("ran", probe.Code(m.Sh("exit 0")) == 0, "the machine does not run")
+	ran(t, m)
 	t.Need("destroy", t.Provider().Destroy(t.Context(), m.ID))
 	refuses(t, sandbox.InstanceNotFound, lost(t, m.ID, m.Request.Profile.RetentionMode, root))
 }
@@ -214,19 +221,28 @@ func releasedInstance(t *probe.T) {
 		m := t.Machine(s)
 		path := sandbox.OutputPath + "/" + t.Nonce()
 		t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: path, Content: t.Bytes(16)}))
+		ran(t, m)
+		_, readable := m.Read(path, sandbox.OutputPath, 16)
 		q := sandbox.ReleaseRequest{}
 		if retention == sandbox.RetentionDurable {
 			q.ExpiresAt = later(t)
 		}
 		_, err := t.Provider().Release(t.Context(), m.ID, q)
 		t.Need("release", err)
-		_, err = m.Read(path, sandbox.OutputPath, 16)
-		t.Check("contents", err != nil, "none of its files", "one of them")
+		if readable == nil {
+			_, err = m.Read(path, sandbox.OutputPath, 16)
+			t.Check("contents", err != nil, "none of its files", "one of them")
+		}
 		refuses(t, sandbox.InstanceNotFound, lost(t, m.ID, retention, root))
 	}
 }
 
 func zdrNeverCaptured(t *probe.T) {
+	if t.Has(report.SnapshotToken) && t.Has(report.Durable) {
+		durable := t.Machine(probe.Durable(probe.Shape{}))
+		_, err := t.Provider().Snapshot(t.Context(), durable.ID, sandbox.SnapshotRequest{ExpiresAt: later(t)})
+		t.Control("durable", err == nil, err)
+	}
 	m := t.Machine(probe.Shape{Retention: sandbox.RetentionEphemeralZDR})
 	_, err := t.Provider().Snapshot(t.Context(), m.ID, sandbox.SnapshotRequest{ExpiresAt: later(t)})
 	if !t.Has(report.SnapshotToken) && errors.Is(err, sandbox.Unavailable("", sandbox.RequireSnapshots, "", "")) {
@@ -316,7 +332,7 @@ func pastDeadline(t *probe.T) {
 		}
 	}
 	m := t.Machine(probe.Shape{Lifetime: lifetime})
-	t.Control("ran", probe.Code(m.Sh("exit 0")) == 0, "the machine does not run before its deadline")
+	ran(t, m)
 	t.Until(m.Request.ExpiresAt)
 	_, err := t.Provider().Execute(t.Context(), m.ID, probe.Command("exit 0"))
 	t.Check("execute", err != nil, "a refusal", "success")
