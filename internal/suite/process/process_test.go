@@ -6,6 +6,7 @@ import (
 
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/probe"
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/internal/suite/oracle"
 	"github.com/checkfu/checkfu/internal/suite/process"
 )
@@ -18,6 +19,26 @@ func TestOracle(t *testing.T) {
 		passes = 2
 	}
 	target, _ := oracle.New(t.Name())
+	green(t, target, passes)
+}
+
+// TestOracle_ThroughTheRunner: the Runner's own checks stand in no probe's way.
+func TestOracle_ThroughTheRunner(t *testing.T) {
+	target, p := oracle.New(t.Name())
+	c, err := p.Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: p}}}.Attach(t.Context(), c.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.Provider, target.ThroughRunner = r.Provider(), true
+	green(t, target, 2)
+}
+
+func green(t *testing.T, target probe.Target, passes int) {
+	t.Helper()
 	rep := probe.Run(t.Context(), target, process.Probes(), probe.Options{Suites: []report.Suite{report.Live}, Passes: passes, StreamBytes: 4 << 20})
 	for _, row := range rep.Rows() {
 		if row.Status != report.Pass && !(row.Suite == report.Standing && row.Status == report.Skip) {
