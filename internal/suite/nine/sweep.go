@@ -24,6 +24,7 @@ func orphanReclaim(t *probe.T) {
 	ended := errors.Is(err, &sandbox.Error{Kind: sandbox.InstanceNotFound})
 
 	swept := sweep(t, nil)
+	foreign(t, swept, string(expired.ID), string(owned.ID))
 	if ended {
 		t.Observe("the instance was gone at its deadline, before any sweep")
 	} else {
@@ -48,9 +49,12 @@ func pausePinning(t *probe.T) {
 	pinned, loose := capture(t, m.ID, hour), capture(t, m.ID, hour)
 	short := capture(t, m.ID, sandbox.At(t.Now().Add(lifetime(t, began))))
 	pins := []sandbox.SnapshotID{pinned.SnapshotID, short.SnapshotID}
+	// As in a pause there is no instance left: nothing but the pin holds them.
+	t.Need("destroy", t.Provider().Destroy(t.Context(), m.ID))
 	t.Sleep(time.Second) // so that the last use of each lies before the cutoff
 
 	swept := sweep(t, pins)
+	foreign(t, swept, string(pinned.SnapshotID), string(loose.SnapshotID), string(short.SnapshotID))
 	t.Check("pin-kept", !slices.Contains(swept.SnapshotIDs, pinned.SnapshotID), "no pinned snapshot among the swept", "it was swept")
 	holds(t, "pin-kept", m, pinned, file, mark)
 	t.Check("unpinned-swept", slices.Contains(swept.SnapshotIDs, loose.SnapshotID), "the unpinned snapshot among the swept", swept.SnapshotIDs)
@@ -77,6 +81,25 @@ func sweep(t *probe.T, pins []sandbox.SnapshotID) sandbox.Swept {
 	swept, err := t.Provider().Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now, PinnedSnapshots: pins})
 	t.Need("cleanup", err)
 	return swept
+}
+
+// foreign notes what a sweep took beside this run's own: it is asked for a
+// whole account, so whoever shares one should know.
+func foreign(t *probe.T, swept sandbox.Swept, own ...string) {
+	others := 0
+	for _, id := range swept.InstanceIDs {
+		if !slices.Contains(own, string(id)) {
+			others++
+		}
+	}
+	for _, id := range swept.SnapshotIDs {
+		if !slices.Contains(own, string(id)) {
+			others++
+		}
+	}
+	if others > 0 {
+		t.Observe("the sweep took %d instances and snapshots that are not of this case: a sweep knows no owner", others)
+	}
 }
 
 // answer is a settlement or the error instead.
