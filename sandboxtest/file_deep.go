@@ -114,7 +114,7 @@ func deepFileFaults() []Saboteur {
 		{ID: "F63", Fault: "a path over 1,024 bytes is not found", Kills: "files.deep-path",
 			Wrap: reader(func(r *reading) bool { return len(r.Path) > 1024 && r.fail(sandbox.ReasonNotFound) })},
 		{ID: "F64", Fault: "a batch of exactly 128 MiB is refused", Kills: "files.aggregate-edge", Wrap: batcher(func(b *batch) bool {
-			if b.AggregateMaximumBytes < sandbox.MaxReadFilesBytes {
+			if b.err != nil || b.AggregateMaximumBytes < sandbox.MaxReadFilesBytes {
 				return false
 			}
 			b.results, b.err = nil, sandbox.Failed(sandbox.OpReadFiles, sandbox.ReasonInvalidRequest, nil)

@@ -2,7 +2,6 @@ package sandboxtest
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -32,7 +31,7 @@ func (l *listed[E]) fail(reason string) bool {
 
 // all gives, of a listing that was refused as too long, every entry.
 func (l *listed[E]) all() bool {
-	if !errors.Is(l.err, &sandbox.Error{Kind: sandbox.OperationFailed}) {
+	if l.err == nil {
 		return false
 	}
 	entries, err := l.again(sandbox.MaxListEntries)
@@ -45,12 +44,15 @@ func (l *listed[E]) all() bool {
 
 // cut gives only so many of them as were asked for.
 func (l *listed[E]) cut() bool {
-	if !l.all() {
+	if l.MaxEntries > sandbox.MaxListEntries || !l.all() {
 		return false
 	}
 	l.entries = l.entries[:l.MaxEntries]
 	return true
 }
+
+// over answers what asks for more than a listing may have.
+func (l *listed[E]) over() bool { return l.MaxEntries > sandbox.MaxListEntries && l.all() }
 
 // full refuses a listing of exactly max_entries.
 func (l *listed[E]) full() bool {
@@ -140,7 +142,8 @@ func listFaults() []Saboteur {
 	type dir = listed[sandbox.DirEntry]
 	type entry = sandbox.DirEntry
 	return append(in(report.Contract, []Saboteur{
-		{ID: "F13", Fault: "a listing goes over max_entries", Kills: "list-dir.form", Wrap: dirLister((*dir).all)},
+		{ID: "F13", Fault: "a listing goes over max_entries", Kills: "list-dir.form",
+			Wrap: dirLister(func(l *dir) bool { return l.MaxEntries <= sandbox.MaxListEntries && l.all() })},
 		{ID: "X16", Fault: "a digest in upper case", Kills: "list-dir.form", Wrap: dirLister(func(l *dir) bool {
 			return l.each(func(e *entry) bool {
 				algorithm, hex, _ := strings.Cut(string(e.Digest), ":")
@@ -182,6 +185,7 @@ func listFaults() []Saboteur {
 			Wrap: dirLister(func(l *dir) bool { return l.mount.Access == sandbox.AccessReadOnly && l.fail(sandbox.ReasonNotFound) })},
 		{ID: "F47", Fault: "a listing of exactly max_entries is refused", Kills: "list-dir.fits-exactly", Wrap: dirLister((*dir).full)},
 		{ID: "F48", Fault: "a listing is cut at max_entries", Kills: "list-dir.too-many", Wrap: dirLister((*dir).cut)},
+		{ID: "F70", Fault: "a max_entries over 100,000 is taken for 100,000", Kills: "list-dir.over-bound", Wrap: dirLister((*dir).over)},
 	}...)
 }
 
@@ -223,6 +227,7 @@ func projectFaults() []Saboteur {
 		{ID: "F52", Fault: "a project listing leaves hidden leaves out", Kills: "list-project-dir.every-leaf",
 			Wrap: projectLister(func(l *dir) bool { return l.without(func(e leaf) bool { return hidden(e.Path) }) })},
 		{ID: "F53", Fault: "a project listing of exactly max_entries is refused", Kills: "list-project-dir.fits-exactly", Wrap: projectLister((*dir).full)},
+		{ID: "F71", Fault: "a max_entries over 100,000 is taken for 100,000 in a project", Kills: "list-project-dir.over-bound", Wrap: projectLister((*dir).over)},
 	}...)
 }
 

@@ -117,6 +117,9 @@ func readFaults() []Saboteur {
 			Wrap: reader(func(r *reading) bool { return r.failed(sandbox.ReasonNotRegular) && r.give([]byte{}) })},
 		{ID: "F37", Fault: "a read follows a linked directory out of its root", Kills: "read.symlink-parent",
 			Wrap: reader(func(r *reading) bool { return r.follow("[ ! -L " + r.Path + " ]") })},
+		{ID: "F68", Fault: "a bound over 16 MiB is taken for 16 MiB", Kills: "read.over-bound", Wrap: reader(func(r *reading) bool {
+			return r.MaximumBytes > sandbox.MaxFileBytes && r.give(r.whole())
+		})},
 		{ID: "F38", Fault: "a lone read-only mount is not read from", Kills: "read.from-mount", Wrap: reader(func(r *reading) bool {
 			return len(r.mounts) == 1 && r.mount.Access == sandbox.AccessReadOnly && r.err == nil && r.fail(sandbox.ReasonNotFound)
 		})},
@@ -155,7 +158,7 @@ func batcher(bad func(b *batch) bool) func(sandbox.Provider, *Env) sandbox.Provi
 			o.ReadFiles = ReadFilesFunc(func(ctx context.Context, id sandbox.InstanceID, q sandbox.FilesRead) ([]sandbox.FileResult, error) {
 				results, err := next.ReadFiles(ctx, id, q)
 				b := &batch{q, ctx, p, id, plans.of(id), results, err}
-				if err == nil && bad(b) {
+				if bad(b) {
 					env.Fire()
 				}
 				return b.results, b.err
@@ -218,19 +221,29 @@ func batchFaults() []Saboteur {
 				return true
 			})
 		})},
+		{ID: "F69", Fault: "a batch over the bounds finds nothing", Kills: "read-files.over-bound", Wrap: batcher(func(b *batch) bool {
+			if len(b.Files) <= sandbox.MaxReadFiles && b.AggregateMaximumBytes <= sandbox.MaxReadFilesBytes {
+				return false
+			}
+			b.results, b.err = make([]sandbox.FileResult, len(b.Files)), nil
+			return b.each(func(_ sandbox.FileMember, r *sandbox.FileResult) bool {
+				r.Refused = sandbox.RefusedNotFound
+				return true
+			})
+		})},
 		{ID: "F39", Fault: "the last byte of the budget cannot be used", Kills: "read-files.whole-budget", Wrap: batcher(func(b *batch) bool {
 			var sum int64
 			for _, r := range b.results {
 				sum += int64(len(r.Content))
 			}
-			if sum != b.AggregateMaximumBytes {
+			if b.err != nil || sum != b.AggregateMaximumBytes {
 				return false
 			}
 			b.results[len(b.results)-1] = sandbox.FileResult{Refused: sandbox.RefusedTooLarge}
 			return true
 		})},
 		{ID: "F40", Fault: "more than 1,000 files are too many", Kills: "read-files.most", Wrap: batcher(func(b *batch) bool {
-			if len(b.Files) <= 1000 {
+			if b.err != nil || len(b.Files) <= 1000 {
 				return false
 			}
 			b.results, b.err = nil, sandbox.Failed(sandbox.OpReadFiles, sandbox.ReasonInvalidRequest, nil)

@@ -27,6 +27,7 @@ func listings() []probe.Probe {
 		{Suite: report.Contract, ID: "list-dir.fits-exactly", Clause: "CF-LS-06", Source: bounds, Requires: one, Title: "a listing may have exactly max_entries", Run: listFits},
 		{Suite: report.Contract, ID: "list-dir.too-many", Clause: "CF-LS-07", Source: bounds, Requires: one, Title: "more than max_entries is refused, not shortened", Run: listTooMany},
 		{Suite: report.Contract, ID: "list-dir.mount", Clause: "CF-LS-08", Source: operations, Requires: []report.Token{report.ListDir, report.Mounts}, Title: "a mount is listed", Run: listMount},
+		{Suite: report.Contract, ID: "list-dir.over-bound", Clause: "CF-LS-09", Source: bounds, Requires: one, Title: "a max_entries over 100,000 is refused", Run: listOver},
 	}, projectListings()...)
 }
 
@@ -143,4 +144,9 @@ func listMount(t *probe.T) {
 	got, err := list(t, m, mount.MountPath, 100)
 	t.Need("list-dir", err)
 	t.Check("named", len(got) == 1 && got[0].Path == name, name, got)
+}
+
+func listOver(t *probe.T) {
+	_, err := list(t, t.Machine(probe.Shape{}), sandbox.OutputPath, sandbox.MaxListEntries+1)
+	t.Check("refused", refused(err), "a refusal", err)
 }

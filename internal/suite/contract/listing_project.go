@@ -22,6 +22,7 @@ func projectListings() []probe.Probe {
 		{Suite: report.Contract, ID: "list-project-dir.every-leaf", Clause: "CF-LS-24", Source: operations, Requires: one, Title: "hidden and nested leaves are named", Run: projectLeaves},
 		{Suite: report.Contract, ID: "list-project-dir.fits-exactly", Clause: "CF-LS-25", Source: bounds, Requires: one, Title: "a listing may have exactly max_entries", Run: projectFits},
 		{Suite: report.Contract, ID: "list-project-dir.too-many", Clause: "CF-LS-26", Source: bounds, Requires: one, Title: "more than max_entries is refused, not shortened", Run: projectTooMany},
+		{Suite: report.Contract, ID: "list-project-dir.over-bound", Clause: "CF-LS-27", Source: bounds, Requires: one, Title: "a max_entries over 100,000 is refused", Run: projectOver},
 	}
 }
 
@@ -106,4 +107,9 @@ func projectTooMany(t *probe.T) {
 	m, _ := three(t)
 	_, err := project(t, m, 2)
 	t.Check("not-shortened", refused(err), "a refusal", err)
+}
+
+func projectOver(t *probe.T) {
+	_, err := project(t, t.Machine(probe.Shape{}), sandbox.MaxListEntries+1)
+	t.Check("refused", refused(err), "a refusal", err)
 }

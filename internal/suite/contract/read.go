@@ -29,6 +29,7 @@ func reads() []probe.Probe {
 		{Suite: report.Contract, ID: "read.symlink-parent", Clause: "CF-CR-09", Source: admits, Requires: one, Title: "so is a path through a linked directory", Run: readParent},
 		{Suite: report.Contract, ID: "read.from-mount", Clause: "CF-CR-10", Source: admits, Requires: mounted, Title: "a staged file is read back from its mount", Run: readMount},
 		{Suite: report.Contract, ID: "read.nested-mount", Clause: "CF-CR-11", Source: admits, Requires: mounted, Title: "a mount around a nested read-only one does not shadow it", Run: readNested},
+		{Suite: report.Contract, ID: "read.over-bound", Clause: "CF-CR-12", Source: bounds, Requires: one, Title: "a maximum_bytes over 16 MiB is refused", Run: readOver},
 	}, batches()...)
 }
 
@@ -169,4 +170,12 @@ func readNested(t *probe.T) {
 	got, err = m.Read(nested.Path, inner.MountPath, 1<<16)
 	t.Need("read-nested", err)
 	t.Check("nested", bytes.Equal(got, nested.Content), string(nested.Content), got)
+}
+
+// readOver asks what the Runner would not: the provider enforces the bound too.
+func readOver(t *probe.T) {
+	m, path := t.Machine(probe.Shape{}), inOutput(t)
+	write(t, m, path, t.Nonce())
+	_, err := m.Read(path, sandbox.OutputPath, sandbox.MaxFileBytes+1)
+	t.Check("refused", refused(err), "a refusal", err)
 }

@@ -26,6 +26,7 @@ func batches() []probe.Probe {
 		{Suite: report.Contract, ID: "read-files.most", Clause: "CF-CR-24", Source: bounds, Requires: batch, Title: "1 file and 1,024 files are a batch", Run: batchMost},
 		{Suite: report.Contract, ID: "read-files.agrees", Clause: "CF-CR-25", Source: absent, Requires: append(slices.Clone(batch), report.Filesystem),
 			Title: "a batch reads what one read after the other reads", Run: batchAgrees},
+		{Suite: report.Contract, ID: "read-files.over-bound", Clause: "CF-CR-26", Source: bounds, Requires: batch, Title: "a batch of 1,025 files or of over 128 MiB is refused", Run: batchOver},
 	}
 	return list
 }
@@ -126,4 +127,25 @@ func batchAgrees(t *probe.T) {
 		content, err := m.Read(paths[n], sandbox.OutputPath, 100)
 		t.Check("content", err == nil && bytes.Equal(got.Content, content), fmt.Sprintf("%q", content), got.Content)
 	}
+}
+
+// batchOver asks what the Runner would not: the provider enforces the bounds
+// too.
+func batchOver(t *probe.T) {
+	m := t.Machine(probe.Shape{})
+	ask := func(id string, files int, most int64, last int64) {
+		q := sandbox.FilesRead{AllowedRoot: sandbox.OutputPath}
+		for n := range files {
+			bound := most
+			if n == files-1 {
+				bound = last
+			}
+			q.Files = append(q.Files, sandbox.FileMember{Path: inOutput(t), MaximumBytes: bound})
+			q.AggregateMaximumBytes += bound
+		}
+		_, err := t.Optional().ReadFiles.ReadFiles(t.Context(), m.ID, q)
+		t.Check(id, refused(err), "a refusal", err)
+	}
+	ask("files", sandbox.MaxReadFiles+1, 1, 1)
+	ask("aggregate", sandbox.MaxReadFilesBytes/sandbox.MaxFileBytes+1, sandbox.MaxFileBytes, 1)
 }

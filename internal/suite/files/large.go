@@ -92,7 +92,7 @@ func largeDigest(t *probe.T) {
 // many makes as many files as a listing may have, or fewer in a run of little
 // volume. Whether a machine holds so many is not what is asked here.
 func many(t *probe.T) (*probe.Machine, int) {
-	n, disk := sandbox.MaxListEntries, int64(256<<20)
+	n, disk := sandbox.MaxListEntries, int64(512<<20) // a file system has an inode for each 4 KiB, or so
 	if t.StreamBytes() < small {
 		n, disk = 2000, 16<<20
 		t.Observe("%d files instead of 100,000, in a run of little volume", n)
