@@ -67,14 +67,14 @@ func evidenceOwn(t *probe.T) {
 		t.Unjudged("planted", err.Error())
 	}
 	q := program(`printf '%s\n' "$1"`, string(spelled))
-	plant := probe.Command(`while read -r path; do printf '%s\n' "$1" > "$path"; done; test -s "$HOME/evidence.json"`)
+	plant := probe.Command(`none=1; while read -r path; do printf '%s\n' "$1" > "$path" && none=0; done; exit $none`)
 	plant.Arguments = append(plant.Arguments, "sh", string(spelled))
 	for _, dir := range []string{sandbox.HomePath, sandbox.OutputPath, "/tmp"} {
 		for _, name := range []string{"evidence.json", "process-evidence.json", id + ".json"} {
 			plant.Stdin = append(plant.Stdin, dir+"/"+name+"\n"...)
 		}
 	}
-	t.Control("planted", probe.Code(m.Run(plant)) == 0, "the files could not be written")
+	t.Control("planted", probe.Code(m.Run(plant)) == 0, "none of the files could be written")
 	p, err := t.Optional().OpenProcess.OpenProcess(t.Context(), m.ID, id, q)
 	t.Need("open", err)
 	got := p.Evidence()
