@@ -186,6 +186,11 @@ func streamFaults() []Saboteur {
 				return inner.Read(b)
 			})
 		}),
+		live("P62", "standard error is no stream", "process.stderr-ends/ends", func(a *altered, env *Env) {
+			env.Fire()
+			var none *io.PipeReader
+			a.errors = none
+		}),
 	}
 }
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -27,6 +28,7 @@ func streamProbes() []probe.Probe {
 		silent,
 		unread,
 		holds("output-kept", "10", "what was written before the exit can be read after it", outputKept),
+		holds("stderr-ends", "36", "standard error is a stream that can be read and ends with the process", stderrEnds),
 	}
 }
 
@@ -154,6 +156,18 @@ func outputKept(t *probe.T) {
 	l := run(t, "echo "+want+"; exit 4")
 	l.wait()
 	l.expect("kept", want)
+}
+
+// What of it arrives is best effort.
+func stderrEnds(t *probe.T) {
+	mark := t.Nonce()
+	l := run(t, "echo "+mark+" >&2")
+	l.wait()
+	got, err := io.ReadAll(io.LimitReader(&stream{t: t, from: l.p.Error()}, 1<<20))
+	t.Check("ends", err == nil && len(got) < 1<<20, "an end of file", came(string(got[:min(len(got), 80)]), err))
+	if !bytes.Contains(got, []byte(mark)) {
+		t.Observe("one line of diagnostics was not delivered")
+	}
 }
 
 // volumeProbes move much.
