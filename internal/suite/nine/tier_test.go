@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/probe"
+	"github.com/checkfu/checkfu/internal/suite/nine"
 	"github.com/checkfu/checkfu/internal/suite/oracle"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/sandboxtest"
@@ -135,5 +137,23 @@ func TestNoNetwork(t *testing.T) {
 	rep := run(target, "")
 	if n := report.Count(rep.Cases, report.Error); n != 2 || rep.ExitCode != report.ExitError {
 		t.Errorf("%d errors, exit %d: %s", n, rep.ExitCode, rep.Reason)
+	}
+}
+
+// TestTheSecondPassSeesWhoKnowsTheFirst is a provider of the day-one tier that
+// works for the first Session that it meets. Only another Session can tell.
+func TestTheSecondPassSeesWhoKnowsTheFirst(t *testing.T) {
+	all := sandboxtest.Saboteurs()
+	i := slices.IndexFunc(all, func(s sandboxtest.Saboteur) bool { return s.ID == "V10b" })
+	if i < 0 {
+		t.Fatal("no V10b")
+	}
+	for passes, want := range map[int]int64{1: report.ExitConformant, 2: report.ExitFail} {
+		target, p := oracle.New("passes")
+		target.Provider = sandboxtest.DayOne(all[i].Wrap(p, &sandboxtest.Env{Fire: func() {}, Now: target.Clock.Now}))
+		rep := probe.Run(t.Context(), target, nine.Probes(), probe.Options{Passes: passes, Suites: []report.Suite{report.Nine}})
+		if rep.ExitCode != want {
+			t.Errorf("%d passes: exit %d, want %d: %s", passes, rep.ExitCode, want, rep.Reason)
+		}
 	}
 }
