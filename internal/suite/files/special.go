@@ -32,17 +32,18 @@ func fifoRead(t *probe.T) {
 	m := t.Machine(probe.Shape{})
 	fifo, device, file, hard := t.Nonce(), t.Nonce(), t.Nonce(), t.Nonce()
 	made(t, m, "mkfifo "+fifo+" && [ -p "+fifo+" ]")
-	names := map[string]string{"fifo": fifo}
+	type named struct{ id, name string }
+	names := []named{{"fifo", fifo}}
 	if sees(m, "mknod "+device+" c 1 5") {
-		names["device"] = device
+		names = append(names, named{"device", device})
 	} else {
 		t.Observe("the workload cannot make a device")
 	}
-	for id, name := range names {
+	for _, n := range names {
 		ctx, cancel := soon(t)
-		_, err := t.Provider().ReadFile(ctx, m.ID, sandbox.FileRead{Path: sandbox.OutputPath + "/" + name, AllowedRoot: sandbox.OutputPath, MaximumBytes: 100})
+		_, err := t.Provider().ReadFile(ctx, m.ID, sandbox.FileRead{Path: sandbox.OutputPath + "/" + n.name, AllowedRoot: sandbox.OutputPath, MaximumBytes: 100})
 		cancel()
-		t.Check(id, errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed}), "a refusal: not_regular, or not_found", err)
+		t.Check(n.id, errors.Is(err, &sandbox.Error{Kind: sandbox.OperationFailed}), "a refusal: not_regular, or not_found", err)
 	}
 	// A hard link is another name of the same file: right or wrong to read, as
 	// long as it is told.

@@ -36,7 +36,7 @@ func swapped() []probe.Probe {
 // remote provider makes fewer of them in the time, and a run of little volume
 // needs fewer.
 const (
-	turns    = 256
+	turns    = 128
 	fewTurns = 24
 	beside   = 16
 	mostTime = 10 * time.Second
@@ -192,9 +192,9 @@ func writeContained(t *probe.T) {
 	directory, content := secret(t, m, name)
 	file, folder := t.Nonce(), t.Nonce()
 	made(t, m, fmt.Sprintf("ln -s %s/%s %s && ln -s %s %s && [ -s %s ] && [ -s %s/%s ]", directory, name, file, directory, folder, file, folder, name))
-	for id, path := range map[string]string{"link": file, "linked directory": folder + "/" + other} {
+	for _, path := range []string{file, folder + "/" + other} {
 		err := t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: sandbox.OutputPath + "/" + path, Content: []byte(t.Nonce())})
-		t.Observe("a write to a %s is refused: %v", id, err != nil)
+		t.Observe("a write to a link or through one is refused: %v", err != nil)
 	}
 	t.Check("last", sees(m, fmt.Sprintf(`read s < %s/%s; [ "$s" = %s ]`, directory, name, content)), "the file outside as it was", "another")
 	t.Check("parent", !sees(m, "[ -e "+directory+"/"+other+" ]"), "nothing new outside", "a file")
