@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ import (
 // commandFaults change what goes into a command or what comes out of it.
 func commandFaults() []Saboteur {
 	const form = "execute.settlement/form"
-	return []Saboteur{
+	all := []Saboteur{
 		{ID: "X1", Fault: "an exit code and a signal", Kills: form, Suite: report.Contract, Wrap: settling(func(_ *sandbox.Command, s *sandbox.Settlement) bool {
 			had := s.Exit.ExitCode != nil
 			s.Exit.Signal = "SIGTERM"
@@ -164,6 +165,44 @@ func commandFaults() []Saboteur {
 				return s, err
 			}}
 		}},
+	}
+	for i, check := range []struct {
+		id, fault string
+		over      func(c *sandbox.Command) bool
+	}{
+		{"arguments", "runs 257 arguments", func(c *sandbox.Command) bool { return len(c.Arguments) > sandbox.MaxArguments }},
+		{"argument", "runs an argument of 65,537 bytes", func(c *sandbox.Command) bool {
+			return slices.ContainsFunc(c.Arguments, func(a string) bool { return len(a) > sandbox.MaxArgumentBytes })
+		}},
+		{"nul", "runs what stands before a NUL", func(c *sandbox.Command) bool {
+			return slices.ContainsFunc(c.Arguments, func(a string) bool { return strings.Contains(a, "\x00") })
+		}},
+		{"output-limit", "takes an output limit over 16 MiB", func(c *sandbox.Command) bool { return c.OutputLimitBytes > sandbox.MaxOutputBytes }},
+		{"environment-key", "takes any name of a variable", func(c *sandbox.Command) bool {
+			for key := range c.Environment {
+				if sandbox.CheckEnvironment(key, "") != nil {
+					return true
+				}
+			}
+			return false
+		}},
+	} {
+		all = append(all, Saboteur{ID: "X29" + string(rune('a'+i)), Fault: check.fault, Kills: "execute.bounds-refused/" + check.id, Wrap: accepting(check.over)})
+	}
+	return all
+}
+
+// accepting answers commands that are over a bound, and does not run them.
+func accepting(over func(c *sandbox.Command) bool) func(sandbox.Provider, *Env) sandbox.Provider {
+	return func(p sandbox.Provider, env *Env) sandbox.Provider {
+		return Override{Provider: p, ExecuteFunc: func(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
+			s, err := p.Execute(ctx, id, c)
+			if err != nil && over(&c) {
+				env.Fire()
+				return exitedAt(env.Now()), nil
+			}
+			return s, err
+		}}
 	}
 }
 

@@ -27,6 +27,10 @@ func boundedCommands() []probe.Probe {
 			Title: "what lies exactly at a bound of a command is taken", Requires: needs, Run: boundsTaken,
 		},
 		{
+			ID: "execute.bounds-refused", Suite: report.Contract, Clause: "CF-CX-16", Source: bounds,
+			Title: "what lies one over a bound of a command is refused", Requires: needs, Run: boundsRefused,
+		},
+		{
 			ID: "execute.timeout", Suite: report.Contract, Clause: "CF-CX-13", Source: operations,
 			Title: "a command ends at its timeout, says so, and keeps what it wrote", Requires: needs, Run: timeout,
 		},
@@ -90,6 +94,34 @@ func boundsTaken(t *probe.T) {
 	patient := probe.Command("printf x")
 	patient.TimeoutSeconds = m.Request.Profile.ResourceLimits.MaxDurationSeconds
 	taken("timeout", "a timeout of the profile's max_duration_seconds", patient, "x")
+}
+
+func boundsRefused(t *probe.T) {
+	m := t.Machine(probe.Shape{})
+	ran(t, m)
+	refused := func(id, what string, change func(c *sandbox.Command)) {
+		c := probe.Command("exit 0")
+		change(&c)
+		s, err := t.Provider().Execute(t.Context(), m.ID, c)
+		got := any(err)
+		if err == nil {
+			got = ending(s)
+		}
+		t.Check(id, err != nil, what+" refused", got)
+	}
+	refused("arguments", "257 arguments", func(c *sandbox.Command) {
+		for len(c.Arguments) <= sandbox.MaxArguments {
+			c.Arguments = append(c.Arguments, "x")
+		}
+	})
+	refused("argument", "an argument of 65,537 bytes", func(c *sandbox.Command) {
+		c.Arguments = append(c.Arguments, "name", strings.Repeat("x", sandbox.MaxArgumentBytes+1))
+	})
+	refused("nul", "an argument with a NUL", func(c *sandbox.Command) { c.Arguments = append(c.Arguments, "name", "a\x00b") })
+	refused("output-limit", "an output limit over 16 MiB", func(c *sandbox.Command) { c.OutputLimitBytes = sandbox.MaxOutputBytes + 1 })
+	for _, key := range []string{"", "1st", "a-b", "a.b", "a=b", "a b", "é"} {
+		refused("environment-key", fmt.Sprintf("the variable name %q", key), func(c *sandbox.Command) { c.Environment[key] = "x" })
+	}
 }
 
 func timeout(t *probe.T) {
