@@ -53,10 +53,23 @@ func Table(w io.Writer, r Report, color bool) error {
 			continue
 		}
 		line("\n%-10s %s", suite, summary(rows))
+		same := map[string]int{} // what was not run for one reason is listed once
 		for _, row := range rows {
+			if row.Status == Blocked || row.Status == Withheld {
+				if same[row.Reason]++; same[row.Reason] > 1 {
+					continue
+				}
+			}
 			if row.Status != Pass && row.Status != Skip {
 				row.table(line, width, color)
 			}
+		}
+		more := 0
+		for _, n := range same {
+			more += n - 1
+		}
+		if more > 0 {
+			line("  and %d more for the same reason", more)
 		}
 	}
 	line("\n%-10s %d allocated, %d destroyed", "leaks", r.Leaks.Allocated, r.Leaks.Destroyed)
@@ -172,6 +185,8 @@ func paint(sequence, text string, color bool) string {
 // duration is a row's time for a person, "" for none.
 func (row Row) duration() string {
 	switch ms := row.Milliseconds; {
+	case ms <= 0 && len(row.Checks) > 0 && row.Suite != Standing:
+		return "<1ms"
 	case ms <= 0:
 		return ""
 	case ms < 1000:
@@ -195,7 +210,7 @@ func summary(rows []Row) string {
 }
 
 // reproduce is the command line that runs the same again: only the first of the
-// worst rows, if one is wrong.
+// worst rows, if one failed. A row that was not reached wants the whole run.
 func (r *Report) reproduce() string {
 	words := []string{"checkfu", "sandbox", "test", quote(r.Subject.Target)}
 	if len(r.Run.Suites) > 0 {
@@ -208,7 +223,15 @@ func (r *Report) reproduce() string {
 	if r.Run.Seed != "" {
 		words = append(words, "--seed", quote(r.Run.Seed))
 	}
-	for _, status := range []Status{Error, Overclaim, Fail, Blocked, Withheld} {
+	if r.Run.Passes > 0 && r.Run.Passes != 2 {
+		words = append(words, "--repeat", fmt.Sprint(r.Run.Passes))
+	}
+	for _, k := range r.Tokens.Withheld {
+		if slices.Contains(CaseTokens(), k) {
+			words = append(words, "--withhold", string(k))
+		}
+	}
+	for _, status := range []Status{Error, Overclaim, Fail} {
 		for _, row := range r.Rows() {
 			if row.Status == status && !row.Expected && row.Suite != Standing {
 				return strings.Join(append(words, "--run", quote(row.ID)), " ")

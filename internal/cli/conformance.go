@@ -212,6 +212,11 @@ func (a *app) testProvider(ctx context.Context, name string, f *conformanceFlags
 	ctx, stop := interruptible(ctx, w.note)
 	defer stop()
 	target, closeTarget, err := a.openTarget(ctx, name, f)
+	if err != nil && ctx.Err() != nil {
+		a.complain(context.Cause(ctx)) // before anything was made
+		a.code = report.ExitIncomplete
+		return nil
+	}
 	if err != nil {
 		return a.unjudged(err)
 	}

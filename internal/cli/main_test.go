@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,6 +24,12 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
+	commands := map[string]func(ts *testscript.TestScript, neg bool, args []string){
+		"code":    exitsWith,
+		"oneline": oneLineOfError,
+		"nofiles": noFilesMatch,
+	}
+	maps.Copy(commands, sandboxCommands)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -41,11 +48,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code":    exitsWith,
-			"oneline": oneLineOfError,
-			"nofiles": noFilesMatch,
-		},
+		Cmds: commands,
 	})
 }
 

@@ -21,13 +21,13 @@ type watch struct {
 	to       io.Writer // nil shows no lines
 	terminal *os.File  // nil if nobody watches
 
-	mu     sync.Mutex
-	step   conformance.Step
-	began  time.Time
-	pass   int // last one that was announced
-	reason string
-	quit   chan struct{}
-	ended  sync.WaitGroup
+	mu      sync.Mutex
+	step    conformance.Step
+	began   time.Time
+	pass    int             // last one that was announced
+	reasons map[string]bool // of what was not run
+	quit    chan struct{}
+	ended   sync.WaitGroup
 }
 
 // How often the last line moves, and how often a long case says that it lives.
@@ -37,12 +37,12 @@ const (
 )
 
 func (a *app) watch(quiet bool) *watch {
-	w := &watch{quit: make(chan struct{})}
+	w := &watch{reasons: map[string]bool{}, quit: make(chan struct{})}
 	if !quiet {
 		w.to = a.stderr
 	}
 	every := watchLives
-	if file, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if file, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" {
 		w.terminal, every = file, watchMoves
 	}
 	w.ended.Go(func() {
@@ -73,7 +73,7 @@ func (w *watch) started(s conformance.Step) {
 }
 
 // row is called when a probe has ended. Of the deeper suites only what did not
-// pass is worth a line, unless somebody watches; and of many that are blocked
+// pass is worth a line, unless somebody watches; and of many that were not run
 // for one reason the first.
 func (w *watch) row(row report.Row) {
 	w.mu.Lock()
@@ -81,11 +81,11 @@ func (w *watch) row(row report.Row) {
 	if row.Suite != report.Nine && w.terminal == nil && (row.Status == report.Pass || row.Status == report.Skip) {
 		return
 	}
-	if row.Status == report.Blocked {
-		if row.Reason == w.reason {
+	if row.Status == report.Blocked || row.Status == report.Withheld && row.Suite != report.Nine {
+		if w.reasons[row.Reason] {
 			return
 		}
-		w.reason = row.Reason
+		w.reasons[row.Reason] = true
 	}
 	w.print(report.Progress(row))
 	if w.step.Done+1 == w.step.Total {

@@ -92,7 +92,11 @@ func Run(ctx context.Context, target Target, probes []Probe, o Options) report.R
 		r.block(standCleanup, "the run ended before its last sweep: "+context.Cause(ctx).Error())
 	}
 	r.compare(ctx, census)
-	r.finish(probes, rows)
+	reason := "it was not run: the target could not be entered"
+	if ctx.Err() != nil {
+		reason = "the run ended before: " + context.Cause(ctx).Error()
+	}
+	r.finish(probes, rows, reason)
 	return r.report
 }
 
@@ -147,6 +151,9 @@ func (r *run) enter(ctx context.Context) bool {
 		return false
 	}
 	envelope, err := r.capabilities(ctx)
+	if err != nil && ctx.Err() != nil && !Hung(err) {
+		return false // nobody waited for the answer
+	}
 	if err != nil {
 		// An envelope that does not come is no sandbox that could be wrong.
 		r.brokeAs(report.Error, standAnswers, "capabilities", "capabilities", "an envelope", err.Error())
@@ -245,7 +252,8 @@ func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 	if last := r.lines(); last >= first {
 		t.row.Transcript = []int64{first, last}
 	}
-	if ctx.Err() != nil && t.row.Status != report.Error {
+	if ctx.Err() != nil && !slices.ContainsFunc(t.row.Findings, func(f report.Finding) bool { return f.Check == "engine" }) {
+		// What failed may have failed for that.
 		t.row.Status, t.row.Reason = report.Blocked, "the run ended meanwhile: "+context.Cause(ctx).Error()
 	}
 	return t.row
@@ -320,14 +328,15 @@ func merge(a, b report.Row) report.Row {
 }
 
 // finish writes the rows in the order of the list, whatever order they ran in.
-func (r *run) finish(probes []Probe, rows map[string]*report.Row) {
+// reason is of what has no row.
+func (r *run) finish(probes []Probe, rows map[string]*report.Row, reason string) {
 	rep := &r.report
 	for i := range probes {
 		p := &probes[i]
 		row := rows[p.ID]
 		if row == nil {
 			missing := p.Row()
-			missing.Status, missing.Reason = report.Blocked, "it was not run: the target could not be entered"
+			missing.Status, missing.Reason = report.Blocked, reason
 			if r.o.Only != nil && !r.o.Only(p.ID) || r.o.Disabled[p.ID] {
 				missing.Status, missing.Reason = report.Skip, "left out by the filter"
 			}
