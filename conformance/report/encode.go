@@ -16,13 +16,30 @@ const (
 )
 
 // Encode gives the canonical JSON of evidence.json. Every text of it is
-// Printable, every list is there, and Decode accepts it.
+// Printable, every list is there, its content has its digest beside it, and
+// Decode accepts it.
 // Ownership: r is not changed.
 // Errors: *InvalidError for a report that contradicts itself; that is a defect
 // of whoever filled it in.
 // Source: RFC 8785; contract "Conformance".
 func Encode(r Report) ([]byte, error) {
+	body, err := content(r)
+	if err != nil {
+		return nil, err
+	}
 	r = clean(r)
+	r.ContentDigest = canonical.Digest(body)
+	data, err := canonical.Encode(r)
+	if err != nil {
+		return nil, inEvidence(err)
+	}
+	return data, nil
+}
+
+// content is what the digest of the content is of.
+func content(r Report) ([]byte, error) {
+	r = clean(r)
+	r.ContentDigest = ""
 	if err := r.validate(); err != nil {
 		return nil, inEvidence(err)
 	}
@@ -42,6 +59,14 @@ func Decode(data []byte) (Report, error) {
 	if err := canonical.Decode(data, &r); err != nil {
 		return Report{}, inEvidence(err)
 	}
+	body, err := content(r)
+	if err != nil {
+		return Report{}, err
+	}
+	if digest := canonical.Digest(body); r.ContentDigest != digest {
+		return Report{}, &InvalidError{File: EvidenceFile, Field: "content_sha256", Expected: digest, Got: Printable(r.ContentDigest)}
+	}
+	r.ContentDigest = ""
 	again, err := Encode(r)
 	if err != nil {
 		return Report{}, err

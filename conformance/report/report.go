@@ -139,6 +139,7 @@ type Report struct {
 	Limits           []string    `json:"limits"` // what this run cannot show, in words
 	GradeEffect      string      `json:"grade_effect"`
 	TranscriptDigest string      `json:"transcript_sha256"` // head of the chain, "" without a transcript
+	ContentDigest    string      `json:"content_sha256"`    // of the same JSON with "" here; Encode sets it, Decode checks it
 }
 
 // Subject is what was tested.

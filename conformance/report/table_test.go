@@ -106,3 +106,31 @@ func TestReproduce(t *testing.T) {
 		}
 	}
 }
+
+// TestTableOfWhatWasNotRun: rows that one reason kept from running are one
+// line, and the command line is that of the whole run.
+func TestTableOfWhatWasNotRun(t *testing.T) {
+	r := Report{Subject: Subject{Target: "acme"}, Run: RunInfo{Seed: "7f3a", Passes: 1, Suites: []Suite{Nine, Contract}}}
+	r.Tokens.Withheld = []Token{SnapshotToken, SnapshotClone}
+	for range 3 {
+		r.Probes = append(r.Probes, Row{ID: "late", Suite: Contract, Status: Blocked, Reason: "no time"})
+	}
+	r.Probes = append(r.Probes, Row{ID: "hidden", Suite: Contract, Status: Withheld, Reason: "withheld"},
+		Row{ID: "quick", Suite: Contract, Status: Fail, Expected: true, Checks: []Check{{ID: "c", Status: Fail, Times: 1}}})
+	var out strings.Builder
+	if err := Table(&out, r, false); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if n := strings.Count(text, "late"); n != 1 {
+		t.Errorf("one reason is told %d times", n)
+	}
+	for _, want := range []string{
+		"  and 2 more for the same reason\n", "  hidden  ", "<1ms",
+		"checkfu sandbox test acme --suite nine,contract --seed 7f3a --repeat 1 --withhold snapshot\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}

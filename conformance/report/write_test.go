@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/checkfu/checkfu/internal/canonical"
 )
 
 // names are what stands in a directory.
@@ -183,6 +185,16 @@ func TestWhatReadDirRefuses(t *testing.T) {
 			return errors.Join(err, os.WriteFile(path, bytes.Replace(data, []byte(old), []byte(new), 1), 0o600))
 		}
 	}
+	// forged is an edit by somebody who writes the digest anew.
+	forged := func(old, new string) func(string) error {
+		return func(path string) error {
+			data, err := os.ReadFile(path)
+			var r Report
+			err = errors.Join(err, canonical.Decode(bytes.Replace(data, []byte(old), []byte(new), 1), &r))
+			again, encodeErr := Encode(r)
+			return errors.Join(err, encodeErr, os.WriteFile(path, again, 0o600))
+		}
+	}
 	fifo := func(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) }
 	outside := func(path string) error {
 		to := filepath.Join(t.TempDir(), "x")
@@ -201,11 +213,12 @@ func TestWhatReadDirRefuses(t *testing.T) {
 		{"the last line", inDir(TranscriptFile, edit(`\"n\":2`, `\"n\":9`)), TranscriptFile, "", 3},
 		{"no transcript", inDir(TranscriptFile, os.Remove), TranscriptFile, "", 0},
 		{"the digest", inDir(EvidenceFile, edit(`"transcript_sha256":"sha256:`, `"transcript_sha256":"sha256:0`)), EvidenceFile, "transcript_sha256", 0},
+		{"a title", inDir(EvidenceFile, edit(`"title":"`, `"title":"x`)), EvidenceFile, "content_sha256", 0},
 		{"a pipe for the evidence", inDir(EvidenceFile, fifo), EvidenceFile, "", 0},
 		{"a pipe for the transcript", inDir(TranscriptFile, fifo), TranscriptFile, "", 0},
 		{"a directory", inDir(EvidenceFile, func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }), EvidenceFile, "", 0},
 		{"more than anyone reads", inDir(EvidenceFile, func(p string) error { return os.Truncate(p, MaxFileBytes+1) }), EvidenceFile, "", 0},
-		{"a row's lines", inDir(EvidenceFile, edit(`"transcript":[1,2]`, `"transcript":[1,4]`)), EvidenceFile, "transcript of stage-seal-execute", 0},
+		{"a row's lines", inDir(EvidenceFile, forged(`"transcript":[1,2]`, `"transcript":[1,4]`)), EvidenceFile, "transcript of stage-seal-execute", 0},
 	} {
 		dir := t.TempDir()
 		r := sample()
