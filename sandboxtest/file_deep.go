@@ -120,6 +120,16 @@ func deepFileFaults() []Saboteur {
 			b.results, b.err = nil, sandbox.Failed(sandbox.OpReadFiles, sandbox.ReasonInvalidRequest, nil)
 			return true
 		})},
+		{ID: "F72", Fault: "a byte in the middle of a large file is lost to the workload", Kills: "files.largest-whole/written", Wrap: writer(func(w *write) (error, bool) {
+			n := len(w.Content)
+			if n < 1<<20 {
+				return w.pass(), false
+			}
+			w.Content = slices.Delete(bytes.Clone(w.Content), n/2, n/2+1)
+			return w.pass(), true
+		})},
+		{ID: "F73", Fault: "a large file is read without its last byte", Kills: "files.largest-whole/read",
+			Wrap: reader(func(r *reading) bool { n := len(r.content); return n >= 1<<20 && r.give(r.content[:n-1]) })},
 		{ID: "F65", Fault: "a large file is listed with the digest of another", Kills: "files.large-digest", Wrap: dirLister(func(l *listed[sandbox.DirEntry]) bool {
 			return l.each(func(e *sandbox.DirEntry) bool {
 				if e.Size < 1<<16 {

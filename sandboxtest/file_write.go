@@ -125,9 +125,9 @@ func writeFaults() []Saboteur {
 				return sandbox.Conflict(op, string(sandbox.StateProvisioning), string(sandbox.StateActive))
 			},
 				func(w *write) bool { return w.active > 4 && sandbox.Within(w.Path, sandbox.OutputPath) })},
-		{ID: "F25", Fault: "exactly 16 MiB are refused", Kills: "write.largest",
+		{ID: "F25", Fault: "exactly 16 MiB are refused in staging", Kills: "write.largest",
 			Wrap: instead(func(w *write) error { return sandbox.TooLarge(op, w.Path, sandbox.MaxFileBytes) },
-				func(w *write) bool { return len(w.Content) == sandbox.MaxFileBytes })},
+				func(w *write) bool { return len(w.Content) == sandbox.MaxFileBytes && w.active == 0 })},
 		{ID: "F26", Fault: "more than 16 MiB are taken and lost", Kills: "write.too-large",
 			Wrap: instead(success, func(w *write) bool { return len(w.Content) > sandbox.MaxFileBytes })},
 		{ID: "F27", Fault: "the files of a third mount of memory are lost", Kills: "write.into-mounts",

@@ -93,14 +93,15 @@ func readTooLarge(t *probe.T) {
 	t.Refused("not-shortened", err, &sandbox.Error{Kind: sandbox.FileTooLarge})
 }
 
+// readLargest has the file written through the port: what is in it is the
+// matter of the suite of files.
 func readLargest(t *probe.T) {
 	room(t, 24<<20)
-	m, path := t.Machine(probe.Shape{}), inOutput(t)
-	line := t.Nonce()[:15]
-	t.Control("workload-writes", sees(m, fmt.Sprintf("yes %s | head -c %d > %s", line, sandbox.MaxFileBytes, path)), "the workload could not write 16 MiB")
+	m, path, content := t.Machine(probe.Shape{}), inOutput(t), ample(t, sandbox.MaxFileBytes)
+	t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: path, Content: content}))
 	got, err := m.Read(path, sandbox.OutputPath, sandbox.MaxFileBytes)
 	t.Need("read", err)
-	t.Check("content", bytes.Equal(got, bytes.Repeat([]byte(line+"\n"), sandbox.MaxFileBytes/16)), "16 MiB as they were written", got)
+	t.Check("content", bytes.Equal(got, content), "16 MiB as they were written", got)
 }
 
 func readMissing(t *probe.T) {

@@ -13,6 +13,8 @@ import (
 
 func large() []probe.Probe {
 	return suite([]probe.Probe{
+		{ID: "files.largest-whole", Clause: "CF-FS-34", Source: bounds, Requires: []report.Token{report.Filesystem}, Once: true,
+			Title: "16 MiB are written, seen by the workload and read back, every byte", Run: largestWhole},
 		{ID: "files.aggregate-edge", Clause: "CF-FS-30", Source: bounds, Requires: []report.Token{report.ReadFiles}, Once: true,
 			Title: "a batch may ask for 128 MiB in all", Run: aggregateEdge},
 		{ID: "files.large-digest", Clause: "CF-FS-31", Source: bounds, Requires: []report.Token{report.ListDir}, Once: true,
@@ -41,6 +43,21 @@ func fill(t *probe.T, m *probe.Machine, name string, size int64) []byte {
 	line := t.Nonce()[:15]
 	made(t, m, fmt.Sprintf("yes %s | head -c %d > %s", line, size, name))
 	return bytes.Repeat([]byte(line+"\n"), int(size/16))
+}
+
+func largestWhole(t *probe.T) {
+	size := sandbox.MaxFileBytes
+	if t.StreamBytes() < small {
+		size = 1 << 20
+		t.Observe("a file of %d bytes instead of 16 MiB, in a run of little volume", size)
+	}
+	m, name, content := roomy(t, int64(2*size)), t.Nonce(), t.Bytes(size)
+	t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: sandbox.OutputPath + "/" + name, Content: content}))
+	t.Check("written", probe.Code(m.Sh(fmt.Sprintf(`cd %s && sha256sum %s | while read s; do [ "$s" = '%x  %s' ] && exit %d; done`,
+		sandbox.OutputPath, name, sha256.Sum256(content), name, agreed))) == agreed, "the bytes that were written", "others")
+	got, err := m.Read(sandbox.OutputPath+"/"+name, sandbox.OutputPath, int64(size))
+	t.Need("read", err)
+	t.Check("read", bytes.Equal(got, content), "the bytes that were written", got)
 }
 
 func aggregateEdge(t *probe.T) {
