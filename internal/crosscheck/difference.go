@@ -32,7 +32,15 @@ func differ(path string, want, got reflect.Value) (string, string, string) {
 		}
 		return path, elements(want), elements(got)
 	}
-	return path, fmt.Sprint(want.Interface()), fmt.Sprint(got.Interface())
+	return path, spell(want), spell(got)
+}
+
+// spell is a leaf for a person, who cannot see an empty text.
+func spell(v reflect.Value) string {
+	if v.Kind() == reflect.String && v.Len() == 0 {
+		return "nothing"
+	}
+	return fmt.Sprint(v.Interface())
 }
 
 // bothEmptyLists: packages and mounts may be nil or empty, which is one form.

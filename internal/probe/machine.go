@@ -2,6 +2,7 @@ package probe
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -89,8 +90,11 @@ func Durable(s Shape) Shape {
 }
 
 // Provision makes a machine in provisioning, its files staged. The probe stops
-// if the target refuses.
+// if the target refuses, and is skipped where the envelope takes fewer mounts.
 func (t *T) Provision(s Shape) *Machine {
+	if most := t.Envelope().MaxMounts; int64(len(s.Mounts)) > most {
+		t.NotHere("needs " + strconv.Itoa(len(s.Mounts)) + " mounts, and the envelope takes " + strconv.FormatInt(most, 10))
+	}
 	q := t.Request(s)
 	h, err := t.Provider().Provision(t.ctx, q)
 	t.Need("provision", err)
