@@ -157,8 +157,9 @@ func limits(t *Target) []string {
 }
 
 // Plan predicts what a run would do, from the envelope alone. It asks for the
-// envelope and allocates nothing. The one skip that it cannot see is that of a
-// readFile that fails closed.
+// envelope and allocates nothing. It cannot see the skip for a readFile that
+// fails closed, nor those for what only a machine of the target shows, which
+// have their own reasons.
 // Errors: what the provider answered; *sandbox.Invalid for an envelope that
 // breaks its own rules.
 func Plan(ctx context.Context, target Target, o Options) ([]report.Row, error) {
