@@ -1,0 +1,195 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"time"
+
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
+)
+
+// call is one logical call: what stays the same over all of its deliveries.
+type call struct {
+	endpoint wire.Endpoint
+	op       sandbox.Operation // what errors name
+	lease    wire.Lease
+	id       wire.OperationID // of a mutating endpoint
+	payload  payload
+	hold     time.Duration // how long the server may hold it; < 0: the client's Wait
+	budget   time.Duration // where ctx has no deadline; 0: the client's Deadline
+	silent   bool          // waits for headers as long as the budget lasts
+}
+
+// slack is what a network may add to a hold.
+const slack = 10 * time.Second
+
+// newCall makes the call of e with request as its JSON body.
+// Errors: *sandbox.Error with invalid_request for what no wire could carry.
+func (c *Client) newCall(e wire.Endpoint, lease wire.Lease, request wire.Message) (call, error) {
+	p, err := jsonPayload(request)
+	return c.prepare(e, lease, p, err)
+}
+
+// newFramedCall likewise, with data behind the call. Data must not change while
+// the call lasts.
+func (c *Client) newFramedCall(e wire.Endpoint, lease wire.Lease, request wire.Message, data []byte) (call, error) {
+	p, err := framedPayload(request, data)
+	return c.prepare(e, lease, p, err)
+}
+
+func (c *Client) prepare(e wire.Endpoint, lease wire.Lease, p payload, err error) (call, error) {
+	t, _ := e.Traits()
+	if err != nil {
+		return call{}, sandbox.Failed(t.Member, sandbox.ReasonInvalidRequest, err)
+	}
+	k := call{endpoint: e, op: t.Member, lease: lease, payload: p, hold: -1}
+	// A server that cannot answer 202 holds a mutating call until it is done,
+	// and so does every server with a long reading: no id, nothing to poll.
+	k.silent = t.Mutating && !c.info.AsyncOperations || t.FramedResponse && !t.Mutating
+	if t.Mutating {
+		k.id = wire.NewOperationID()
+	}
+	return k, nil
+}
+
+// errRunning is a 202.
+var errRunning = errors.New("still running")
+
+// errBudget is the end of a call's own budget.
+var errBudget = errors.New("no answer in time")
+
+// do makes one logical call and gives its 200 to read, which may see several
+// of them, each from its beginning: it keeps nothing of one that it fails.
+// Errors: the contract's; *ProtocolError; ctx's.
+func (c *Client) do(ctx context.Context, k call, read func(*body) error) error {
+	err := c.exchange(ctx, k, read)
+	if err == nil {
+		return nil
+	}
+	return c.contract(k, err)
+}
+
+// exchange is do with the wire's own errors as they came, and *silence. It
+// counts as work that Close waits for and cuts short.
+func (c *Client) exchange(ctx context.Context, k call, read func(*body) error) error {
+	if err := c.enter(k.op); err != nil {
+		return err
+	}
+	defer c.leave()
+	bound, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.calling, func() { cancel(ErrClosed) })()
+	return c.repeat(ctx, bound, k, read)
+}
+
+// repeat delivers k until it is answered or bound is done; ctx is the caller's
+// own, whose end is the caller's to name.
+func (c *Client) repeat(ctx, bound context.Context, k call, read func(*body) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		bound, cancel = context.WithTimeoutCause(bound, either(k.budget, c.options.Deadline), errBudget)
+		defer cancel()
+	}
+	wait := backoff{random: c.random}
+	polling := false
+	for {
+		began := time.Now()
+		err := c.deliver(bound, k, polling, read)
+		again := (*undelivered)(nil)
+		var rest time.Duration
+		switch {
+		case errors.Is(err, errRunning):
+			polling = true
+			// A server that answers 202 at once again and again is not worth a
+			// busy loop.
+			if time.Since(began) < k.held(c)/2 {
+				rest = wait.next(0)
+			}
+		case errors.As(err, &again):
+			rest = wait.next(again.after)
+		default:
+			return err
+		}
+		if why := pause(bound, rest); why != nil {
+			return unanswered(ctx, why, err)
+		}
+	}
+}
+
+// unanswered names the end of a call that got no answer.
+func unanswered(ctx context.Context, why, last error) error {
+	if why == ErrClosed {
+		last = ErrClosed
+	}
+	return &silence{ctx.Err(), last}
+}
+
+func (k call) held(c *Client) time.Duration {
+	if k.hold < 0 {
+		return c.options.Wait
+	}
+	return k.hold
+}
+
+// deliver sends k once, or asks what became of it.
+func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*body) error) error {
+	endpoint, p := k.endpoint, k.payload
+	if polling {
+		var err error
+		endpoint = wire.PollOperation
+		p, err = jsonPayload(wire.OperationRequest{OperationID: k.id, WaitMS: k.held(c).Milliseconds()})
+		if err != nil {
+			return violation(endpoint, err)
+		}
+	}
+	attempt, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var header *time.Timer
+	if !k.silent || polling {
+		header = time.AfterFunc(1<<62, func() { cancel(errBudget) })
+		defer header.Stop()
+		attempt = httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{
+			// Only from here on can the server be late.
+			WroteRequest: func(httptrace.WroteRequestInfo) { header.Reset(k.held(c) + slack) },
+		})
+	}
+	sent := uploads{open: p.open}
+	defer sent.withdraw()
+	request, err := c.request(attempt, k, endpoint, p, &sent)
+	if err != nil {
+		return violation(endpoint, err)
+	}
+	response, err := c.pool.RoundTrip(request)
+	if header != nil {
+		header.Stop()
+	}
+	if err != nil {
+		return lost(err)
+	}
+	defer response.Body.Close()
+	return c.settle(response, k, endpoint, read)
+}
+
+func (c *Client) request(ctx context.Context, k call, e wire.Endpoint, p payload, sent *uploads) (*http.Request, error) {
+	first, _ := sent.next()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.target.url+e.Path(), first)
+	if err != nil {
+		return nil, err
+	}
+	// With GetBody net/http sends again what a dead connection took not one
+	// byte of, and nothing else: a POST has no Idempotency-Key here.
+	r.GetBody = sent.next
+	r.ContentLength = p.size
+	h := wire.RequestHeader{Token: c.options.Token, Lease: k.lease, Operation: k.id, Wait: k.held(c)}
+	if at, ok := ctx.Deadline(); ok {
+		h.Deadline = max(time.Until(at), time.Millisecond)
+	}
+	h.Set(r.Header, e)
+	r.Header["Content-Type"] = []string{p.media}
+	r.Header["Accept-Encoding"] = []string{"identity"}
+	r.Header["User-Agent"] = nil // says nothing that a provider needs
+	return r, nil
+}

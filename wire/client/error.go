@@ -1,0 +1,162 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
+)
+
+// ErrClosed is a call of a closed Client; it is the cause of the
+// *sandbox.Error that the call returns.
+var ErrClosed = errors.New("the client is closed")
+
+// ProtocolError says that the peer broke the wire, or says that we did: what a
+// Runner reports as SandboxProtocolInvalid. It is no *sandbox.Error, because no
+// provider may author it.
+type ProtocolError struct {
+	Endpoint wire.Endpoint
+	Field    string // what broke: "body", "status", "data", a JSON name
+	Expected string
+	Got      string // escaped where it is the peer's own text
+	Err      error  // a *wire.Error, a *wire.FrameError, or nil
+}
+
+// Error is one line.
+func (e *ProtocolError) Error() string {
+	s := string(e.Endpoint) + ": protocol violation"
+	if e.Field != "" {
+		s += ": " + e.Field + ": expected " + e.Expected + ", got " + strconv.QuoteToASCII(e.Got)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns what the codec found.
+func (e *ProtocolError) Unwrap() error { return e.Err }
+
+// Violation is what a Runner needs to report it in its own words, without
+// knowing this package.
+func (e *ProtocolError) Violation() (field, expected, got string) {
+	return e.Field, e.Expected, e.Got
+}
+
+func broken(e wire.Endpoint, field, expected, got string) *ProtocolError {
+	return &ProtocolError{Endpoint: e, Field: field, Expected: expected, Got: got}
+}
+
+// violation is a rule of the codec that the peer broke.
+func violation(e wire.Endpoint, err error) *ProtocolError {
+	p := &ProtocolError{Endpoint: e, Field: "body", Expected: "what the wire says", Got: "something else", Err: err}
+	if w := (*wire.Error)(nil); errors.As(err, &w) && w.Pointer != "" {
+		p.Field = w.Pointer
+	}
+	return p
+}
+
+// undelivered is a delivery without an answer: the only thing that is ever
+// sent again.
+type undelivered struct {
+	cause error
+	after time.Duration // asked for by the server
+}
+
+func (u *undelivered) Error() string { return "no answer: " + u.cause.Error() }
+func (u *undelivered) Unwrap() error { return u.cause }
+
+func lost(cause error) error { return &undelivered{cause: cause} }
+
+// fault sorts what reading a body ended with: a peer that broke a rule, or a
+// connection that broke.
+func fault(e wire.Endpoint, err error) error {
+	frame, own, refused := (*wire.FrameError)(nil), (*ProtocolError)(nil), (*wire.Error)(nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &own):
+		return own // the bound of the body, also where the codec met it inside a frame
+	case errors.As(err, &frame) && frame.Reason != wire.FrameTruncation:
+		return violation(e, err)
+	case errors.As(err, &refused):
+		return violation(e, err)
+	case err == io.EOF:
+		return lost(io.ErrUnexpectedEOF)
+	}
+	return lost(err)
+}
+
+// silence is the end of a call that got no answer: its caller left, or the
+// time was over.
+type silence struct {
+	interrupted error // the caller's context's own error; nil where time was over
+	cause       error // what the last delivery met
+}
+
+func (s *silence) Error() string {
+	if s.interrupted != nil {
+		return s.interrupted.Error()
+	}
+	return s.cause.Error()
+}
+
+func (s *silence) Unwrap() []error { return []error{s.interrupted, s.cause} }
+
+// contract says what exchange returned in the contract's words.
+func (c *Client) contract(k call, err error) error {
+	switch e := err.(type) {
+	case *silence:
+		switch {
+		case e.interrupted != nil:
+			return e.interrupted
+		case k.id != "":
+			// It may have been done, it may be done yet.
+			return sandbox.Failed(k.op, sandbox.ReasonIndeterminate, e.cause)
+		}
+		return sandbox.Failed(k.op, sandbox.ReasonTimedOut, e.cause)
+	case *wire.Error:
+		return c.translate(k, e)
+	}
+	return err
+}
+
+// translate says one of the wire's own errors in the contract's words.
+func (c *Client) translate(k call, w *wire.Error) error {
+	if a := w.Adapter(k.op); a != nil {
+		return a
+	}
+	switch {
+	case w.Tag == wire.TagMemberUnknown && !c.serves(k.op):
+		// It said so before: the member is absent, which is safe.
+		return absent(k.op, w)
+	case w.Tag == wire.TagOperationUnknown:
+		// The journal is gone, and with it what became of the operation.
+		return sandbox.Failed(k.op, sandbox.ReasonIndeterminate, w)
+	case w.Violation():
+		p := violation(k.endpoint, w)
+		p.Expected, p.Got = "an answer", string(w.Tag)
+		return p
+	}
+	return sandbox.Failed(k.op, sandbox.ReasonProviderError, w)
+}
+
+// absent says that a member is not there, in the words that a provider in this
+// process would use.
+func absent(op sandbox.Operation, cause error) error {
+	requirement := map[sandbox.Operation]sandbox.Requirement{
+		sandbox.OpSnapshot: sandbox.RequireSnapshots, sandbox.OpResume: sandbox.RequireSnapshots,
+		sandbox.OpCloneSnapshot: sandbox.RequireSnapshotClone, sandbox.OpBeginActiveWrite: sandbox.RequireActiveMountWrite,
+	}[op]
+	var e *sandbox.Error
+	if requirement != "" {
+		e = sandbox.Unavailable(op, requirement, "true", "false")
+	} else {
+		e = sandbox.Conflict(op, string(op), string(op)+"_unsupported")
+	}
+	e.Err = cause
+	return e
+}
