@@ -1,0 +1,2 @@
+// Package server serves a sandbox provider over the wire.
+package server

@@ -1,0 +1,225 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
+)
+
+// Server is an http.Handler that serves one provider.
+//
+// Concurrency: all methods may be called at once.
+// Ownership: the server owns every process that was opened through it, and the
+// goroutines of every operation; Close ends both.
+type Server struct {
+	opt      Options
+	provider sandbox.Provider
+	optional sandbox.Optional
+	access   access
+	clock    Clock
+	boot     wire.BootID
+	envelope atomic.Pointer[envelope]
+
+	journal   *journal
+	leases    *leases
+	processes *processes
+
+	ctx    context.Context // of everything that outlives its request
+	cancel context.CancelFunc
+	calls  chan struct{} // one for each call that is served
+	bodies atomic.Int64  // bytes of requests that are held
+
+	mu      sync.Mutex
+	closing bool
+	work    sync.WaitGroup // operations and rollbacks
+}
+
+type envelope struct {
+	digest   sandbox.Digest
+	response wire.CapabilitiesResponse
+}
+
+// openBound is how long the provider has to say what it is.
+const openBound = 30 * time.Second
+
+// New returns a server over o.Provider. It asks the provider for its envelope,
+// and takes up the journal that an earlier server left in o.Dir.
+// Errors: a *sandbox.Invalid for an option out of bounds; the provider's; the
+// operating system's; an envelope that has no form on the wire.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opt: o, provider: o.Provider, optional: o.Provider.Optional(), clock: o.Clock, boot: wire.NewBootID(), calls: make(chan struct{}, o.MaxCalls)}
+	if s.access, err = newAccess(o); err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openBound)
+	defer cancel()
+	if err := s.describe(ctx); err != nil {
+		return nil, err
+	}
+	store, err := openStore(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s.leases = newLeases(store, o.Clock)
+	s.journal = newJournal(store, o)
+	if err := s.restore(store); err != nil {
+		return nil, errors.Join(err, store.close())
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.processes = newProcesses(s)
+	return s, nil
+}
+
+// describe asks the provider what it is.
+func (s *Server) describe(ctx context.Context) error {
+	c, err := s.provider.Capabilities(ctx)
+	if err != nil {
+		return err
+	}
+	digest, err := wire.CapabilitiesDigest(c)
+	if err != nil {
+		return err
+	}
+	info := wire.Info{
+		Revision: wire.Revision, Members: wire.Members(c, s.optional), AsyncOperations: true,
+		Limits: wire.Limits{MaxWaitMS: s.opt.MaxWait.Milliseconds()},
+	}
+	if s.optional.OpenProcess != nil {
+		info.Limits.OutputWindowBytes, info.Limits.InputBufferBytes = int64(s.opt.OutputWindow), int64(s.opt.InputBuffer)
+	}
+	e := &envelope{digest, wire.CapabilitiesResponse{Capabilities: c, Wire: info}}
+	if _, err := wire.Encode(e.response); err != nil {
+		return err
+	}
+	s.envelope.Store(e)
+	return nil
+}
+
+// ServeHTTP answers one request. Nothing is answered that is not authenticated,
+// and nothing is read of a body that is too long.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, err := s.open(w, r)
+	if err == nil {
+		err = s.serve(c)
+	}
+	if err != nil {
+		s.send(w, s.refusal(c.endpoint, err))
+	}
+}
+
+// serve fences, then hands the call to its endpoint.
+func (s *Server) serve(c *call) (err error) {
+	leave, err := s.enter(c)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if c.traits.Lease {
+		if err := s.admit(c.header.Lease); err != nil {
+			return err
+		}
+	}
+	defer s.caught(&err)
+	return handlers[c.endpoint](c)
+}
+
+// caught turns a panic on the way to the provider into a failure: one defect of
+// one call is not the end of everybody's instances.
+func (s *Server) caught(err *error) {
+	if p := recover(); p != nil {
+		if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that is compared, by its own documentation
+			panic(p)
+		}
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
+}
+
+// holds are the endpoints that wait for something else: they are bounded by
+// what they wait for.
+var holds = map[wire.Endpoint]bool{wire.ProcessStream: true, wire.ProcessWait: true, wire.PollOperation: true}
+
+// retryAfterMS is what an overloaded server asks for.
+const retryAfterMS = 500
+
+// enter counts the call in, unless the server is full or leaving.
+func (s *Server) enter(c *call) (leave func(), err error) {
+	overloaded := &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
+	s.mu.Lock()
+	closing := s.closing
+	s.mu.Unlock()
+	if closing {
+		c.w.Header().Set("Connection", "close")
+		return nil, overloaded
+	}
+	size := max(c.r.ContentLength, 0)
+	if s.bodies.Add(size) > s.opt.MaxBodyBytes {
+		s.bodies.Add(-size)
+		return nil, overloaded
+	}
+	if holds[c.endpoint] {
+		return func() { s.bodies.Add(-size) }, nil
+	}
+	select {
+	case s.calls <- struct{}{}:
+		return func() { <-s.calls; s.bodies.Add(-size) }, nil
+	default:
+		s.bodies.Add(-size)
+		return nil, overloaded
+	}
+}
+
+// goes runs fn on a goroutine that Close waits for; false once the server is
+// leaving.
+func (s *Server) goes(fn func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.work.Go(fn)
+	return true
+}
+
+// Close drains the server: streams get detach{draining}, new calls are refused
+// as overloaded, operations that run are waited for until ctx is done and then
+// cancelled, live processes end, and the journal is closed.
+// Errors: ctx's where something was cancelled; the store's.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	again := s.closing
+	s.closing = true
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	s.processes.drain()
+	done := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.cancel()
+	s.processes.close()
+	<-done
+	return errors.Join(err, s.journal.store.close())
+}
+
+func (s *Server) log(err error) { s.opt.Log(err) }
