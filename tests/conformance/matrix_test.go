@@ -1,0 +1,34 @@
+package conformance
+
+import (
+	"os"
+	"testing"
+
+	"github.com/checkfu/checkfu/conformance"
+	"github.com/checkfu/checkfu/conformance/conformancetest"
+	"github.com/checkfu/checkfu/internal/suitecheck"
+)
+
+// TestMatrix: every saboteur is killed by the check that it names, every check
+// is needed by a saboteur, what is odd and right stays green, what does not try
+// never reaches exit 0; and the list is the one that every report names.
+func TestMatrix(t *testing.T) {
+	m := suitecheck.Check(t.Context(), suitecheck.Options{})
+	for _, fault := range m.Faults() {
+		t.Error(fault)
+	}
+	t.Logf("%d saboteurs, %d checks, %v", len(m.Saboteurs), len(m.Reverse), m.Took)
+	if len(m.Saboteurs) < 150 {
+		t.Errorf("%d saboteurs", len(m.Saboteurs))
+	}
+	if got := m.Golden(); got != conformance.MatrixText() {
+		if os.Getenv(conformancetest.Update) == "" {
+			t.Errorf("conformance/matrix.golden differs; set %s=1 to write it", conformancetest.Update)
+		} else if err := os.WriteFile("../../conformance/matrix.golden", []byte(got), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	if p := conformance.Matrix(); int(p.Total) != len(m.Saboteurs) || p.Killed != p.Total {
+		t.Errorf("published: %+v", p)
+	}
+}
