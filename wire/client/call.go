@@ -167,6 +167,9 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 		header.Stop()
 	}
 	if err != nil {
+		if context.Cause(attempt) == errBudget {
+			err = errBudget // the transport may call it a cancellation
+		}
 		return lost(err)
 	}
 	defer response.Body.Close()

@@ -45,7 +45,13 @@ func allocate[T any](ctx context.Context, c *Client, k call, read func(*body) (T
 	if err != nil {
 		return none, c.abandon(ctx, k, err, func(ctx context.Context) error { return c.rollback(ctx, k) })
 	}
-	return sandbox.Handoff[T]{Value: value, Rollback: func(ctx context.Context) error { return c.rollback(ctx, k) }}, nil
+	return sandbox.Handoff[T]{Value: value, Rollback: func(ctx context.Context) error {
+		if err := c.enter(k.op + wire.OperationSuffixRollback); err != nil {
+			return err
+		}
+		defer c.leave()
+		return c.rollback(ctx, k)
+	}}, nil
 }
 
 // abandon ends a call that made something or not: undo says that it is gone.
