@@ -116,3 +116,35 @@ func TestNobodyReads(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 }
+
+// TestFullDisk: what was found is shown although it cannot be kept, and no
+// half of it stays.
+func TestFullDisk(t *testing.T) {
+	small := filepath.Join(t.TempDir(), "small")
+	if err := os.Mkdir(small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("no tmpfs here: %v", err)
+	}
+	defer func() {
+		if err := syscall.Unmount(small, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	run, _ := product(t)
+	cmd := run()
+	cmd.Args = append(cmd.Args[:1], "sandbox", "test", "builtin:memory", "--suite", "nine", "--out", filepath.Join(small, "evidence"))
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if code := wait(t, cmd); code != 4 || !strings.Contains(out.String(), "9 of 9 passed") ||
+		!strings.Contains(errs.String(), "no space left on device; the run itself ended with exit code 0\n") {
+		t.Errorf("exit %d\n%s%s", code, out.String(), errs.String())
+	}
+	if left, err := os.ReadDir(filepath.Join(small, "evidence")); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
