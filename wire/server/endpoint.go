@@ -37,6 +37,13 @@ func init() {
 		wire.AbortActiveWrite:    (*call).abortActiveWrite,
 		wire.InspectActiveWrite:  (*call).inspectActiveWrite,
 
+		wire.OpenProcess:    (*call).openProcess,
+		wire.ProcessStream:  (*call).processStream,
+		wire.ProcessInput:   (*call).processInput,
+		wire.ProcessWait:    (*call).processWait,
+		wire.ProcessSignal:  (*call).processSignal,
+		wire.ProcessDestroy: (*call).processDestroy,
+
 		wire.RollbackOperation: func(c *call) error { return c.s.rollback(c) },
 		wire.PollOperation:     func(c *call) error { return c.s.operation(c) },
 	}

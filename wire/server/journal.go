@@ -143,7 +143,7 @@ func (j *journal) written(o *operation) change {
 }
 
 // finish ends a running operation with its answer. With sync it is durable
-// first; further changes are written with it.
+// before anybody learns of it; further changes are written with it.
 func (j *journal) finish(o *operation, a answer, sync bool, more ...change) error {
 	j.mu.Lock()
 	o.record.State, o.record.Status, o.record.Framed, o.record.Size = done, int64(a.status), a.framed, int64(len(a.body))
@@ -156,16 +156,23 @@ func (j *journal) finish(o *operation, a answer, sync bool, more ...change) erro
 		changes = append(changes, j.written(o), change{resultBucket, string(o.id), a.body})
 	}
 	j.mu.Unlock()
+	if !sync {
+		close(o.finished)
+	}
+	// A long answer that nobody waits for still leaves memory for the store.
+	long := o.durable && len(a.body) > keptBytes
 	var err error
 	if len(changes) > 0 {
-		err = j.store.put(sync, changes...)
+		err = j.store.put(sync || long, changes...)
 	}
-	j.mu.Lock()
-	if o.durable && err == nil && len(a.body) > keptBytes && sync {
-		o.answer, o.held = answer{}, false // the store has it
+	if long && err == nil {
+		j.mu.Lock()
+		o.answer, o.held = answer{}, false
+		j.mu.Unlock()
 	}
-	close(o.finished)
-	j.mu.Unlock()
+	if sync {
+		close(o.finished)
+	}
 	return err
 }
 

@@ -22,7 +22,7 @@ type store interface {
 	// put writes changes in order, all or none. With sync it returns once they
 	// are durable; without, they become so with the next that is, or soon.
 	put(sync bool, changes ...change) error
-	// get returns one value, nil where there is none.
+	// get returns one value that is durable, nil where there is none.
 	get(b bucket, key string) ([]byte, error)
 	// each calls f for every key of a bucket, in order.
 	each(b bucket, f func(key string, value []byte) error) error
