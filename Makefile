@@ -34,8 +34,8 @@ demo: build ## set up what it needs and run a command on a repository inside a s
 
 test: lint arch build test-race test-product ## everything, under 15 minutes on 2 cores
 
-test-race: $(INIT) ## all packages that do not link gVisor, with the race detector
-	$(GO) test -race -timeout 10m $(RACED)
+test-race: $(INIT) ## all packages that do not link gVisor, with the race detector (big volumes elsewhere)
+	$(GO) test -race -short -timeout 10m $(RACED)
 
 test-product: build ## the packages and the commands that start real sandboxes, as root
 	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }

@@ -2,4 +2,7 @@ package sandboxtest_test
 
 import "testing"
 
-func TestActiveWriteFaultsAreKilled(t *testing.T) { killedByName(t, group("W"), probesOf("AW")) }
+func TestActiveWriteFaultsAreKilled(t *testing.T) {
+	partOfMatrix(t)
+	killedByName(t, group("W"), probesOf("AW"))
+}

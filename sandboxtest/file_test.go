@@ -11,6 +11,7 @@ import (
 // TestFileFaults wants every saboteur of files killed by the check that it
 // names, and alive when that check is off.
 func TestFileFaults(t *testing.T) {
+	partOfMatrix(t)
 	tried := 0
 	for _, s := range sandboxtest.Saboteurs() {
 		if s.ID[0] != 'F' && s.ID != "X16" {

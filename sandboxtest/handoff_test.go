@@ -12,6 +12,7 @@ import (
 // Every fault is killed by the drill that it names, and without its drill one
 // lives, so no drill is for nothing.
 func TestHandoffFaultsAreKilled(t *testing.T) {
+	partOfMatrix(t)
 	drills := probesOf("FA")
 	faults := slices.DeleteFunc(sandboxtest.Saboteurs(), func(s sandboxtest.Saboteur) bool {
 		row, _, _ := strings.Cut(s.Kills, "/")

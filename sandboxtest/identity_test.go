@@ -7,6 +7,7 @@ import (
 )
 
 func TestIdentityFaultsAreKilled(t *testing.T) {
+	partOfMatrix(t)
 	checks := probesOf("CI")
 	for _, row := range []string{"identity.provision", "identity.activate", "identity.resume"} {
 		for _, check := range crosscheck.InstanceChecks() {

@@ -20,6 +20,7 @@ func nineFaults() []sandboxtest.Saboteur {
 }
 
 func TestFaultsOfTheNineAreKilled(t *testing.T) {
+	partOfMatrix(t)
 	for _, s := range nineFaults() {
 		t.Run(s.ID, func(t *testing.T) {
 			t.Parallel()
@@ -32,6 +33,7 @@ func TestFaultsOfTheNineAreKilled(t *testing.T) {
 
 // TestEachCaseIsNeeded switches one off at a time: a saboteur then lives.
 func TestEachCaseIsNeeded(t *testing.T) {
+	partOfMatrix(t)
 	checks := []string{"errors.closed", "errors.no-panic"}
 	for _, p := range nine.Probes() {
 		checks = append(checks, p.ID)

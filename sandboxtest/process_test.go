@@ -14,6 +14,7 @@ import (
 // TestProcessFaults: each is killed by the check that it names; and without a
 // probe, or without a clause, one of those that name it lives.
 func TestProcessFaults(t *testing.T) {
+	partOfMatrix(t)
 	var mu sync.Mutex
 	needed := map[string]bool{"open-process.exit": false}
 	for _, p := range process.Probes() {

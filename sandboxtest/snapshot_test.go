@@ -8,6 +8,7 @@ import (
 )
 
 func TestSnapshotFaultsAreKilled(t *testing.T) {
+	partOfMatrix(t)
 	checks := probesOf("SN")
 	for _, row := range []string{"identity.snapshot", "identity.clone", "identity.release"} {
 		for _, check := range append(crosscheck.SnapshotChecks(), "form") {
