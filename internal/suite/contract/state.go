@@ -98,7 +98,7 @@ func calls(t *probe.T, id sandbox.InstanceID, retention sandbox.RetentionMode, r
 	add(o.ListProjectDir != nil, sandbox.OpListProjectDir, func() error { _, err := o.ListProjectDir.ListProjectDir(ctx, id, listing); return err })
 	add(o.OpenProcess != nil, sandbox.OpOpenProcess, func() error {
 		c := probe.Command("exit 0")
-		process, err := o.OpenProcess.OpenProcess(ctx, id, t.ID("proc_"), sandbox.ProcessRequest{
+		process, err := o.OpenProcess.OpenProcess(ctx, id, "pr_"+t.Nonce()+t.Nonce(), sandbox.ProcessRequest{
 			Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment,
 		})
 		if err == nil {
