@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -147,14 +148,10 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 	}
 	attempt, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var header *time.Timer
+	arrived := func() {}
 	if !k.silent || polling {
-		header = time.AfterFunc(1<<62, func() { cancel(errBudget) })
-		defer header.Stop()
-		attempt = httptrace.WithClientTrace(attempt, &httptrace.ClientTrace{
-			// Only from here on can the server be late.
-			WroteRequest: func(httptrace.WroteRequestInfo) { header.Reset(k.held(c) + slack) },
-		})
+		attempt, arrived = headerBound(attempt, k.held(c)+slack, cancel)
+		defer arrived()
 	}
 	sent := uploads{open: p.open}
 	defer sent.withdraw()
@@ -163,9 +160,7 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 		return violation(endpoint, err)
 	}
 	response, err := c.pool.RoundTrip(request)
-	if header != nil {
-		header.Stop()
-	}
+	arrived()
 	if err != nil {
 		if context.Cause(attempt) == errBudget {
 			err = errBudget // the transport may call it a cancellation
@@ -174,6 +169,23 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 	}
 	defer response.Body.Close()
 	return c.settle(response, k, endpoint, read)
+}
+
+// headerBound cancels a request whose headers do not come within d of its last
+// byte: only from there on can the server be late. arrived ends that.
+func headerBound(ctx context.Context, d time.Duration, cancel context.CancelCauseFunc) (_ context.Context, arrived func()) {
+	var over atomic.Bool
+	late := time.AfterFunc(1<<62, func() { cancel(errBudget) })
+	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
+		late.Reset(d)
+		if over.Load() { // an answer may be here before this is
+			late.Stop()
+		}
+	}}
+	return httptrace.WithClientTrace(ctx, trace), func() {
+		over.Store(true)
+		late.Stop()
+	}
 }
 
 func (c *Client) request(ctx context.Context, k call, e wire.Endpoint, p payload, sent *uploads) (*http.Request, error) {
