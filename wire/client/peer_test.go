@@ -216,16 +216,16 @@ func bubbleWith(t *testing.T, o Options, prepare func(*peer), test func(t *testi
 		s := &http.Server{Handler: p, ErrorLog: log.New(io.Discard, "", 0)}
 		served := make(chan struct{})
 		go func() { s.Serve(p); close(served) }()
+		defer func() {
+			s.Close()
+			<-served
+		}()
 		o.Base = "http://127.0.0.1"
 		c, err := dial(t.Context(), o, seam{dial: p.dial, random: func() float64 { return 1 }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			c.Close()
-			s.Close()
-			<-served
-		}()
+		defer c.Close()
 		test(t, p, c)
 	})
 }
