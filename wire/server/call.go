@@ -23,6 +23,7 @@ type call struct {
 	traits   wire.Traits
 	header   wire.RequestHeader
 
+	whole  bool // the body was read to its end
 	frames *wire.Reader
 	sum    hash.Hash // over the body as it was read; nil where nobody asks
 	digest sandbox.Digest
@@ -35,6 +36,9 @@ type handler func(*call) error
 // open checks everything that can be checked before the body is read.
 func (s *Server) open(w http.ResponseWriter, r *http.Request) (*call, error) {
 	c := &call{s: s, w: w, r: r}
+	// A body has its time: a fixed part, and what its length takes at 64 KiB/s.
+	limit := s.opt.Stall + time.Duration(min(max(r.ContentLength, 0), wire.MaxFramedRequestBytes)/(64<<10))*time.Second
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
 	if err := s.access.check(r); err != nil {
 		return c, err
 	}
@@ -64,23 +68,21 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) (*call, error) {
 	case bodiless && r.ContentLength > 0:
 		return c, malformed("body", "none with GET")
 	case bodiless:
+		c.read()
 		return c, nil
 	}
 	media := wire.MediaJSON
 	if c.traits.FramedRequest {
 		media = wire.MediaFrames
 	}
-	if err := wire.CheckMedia(r.Header, media); err != nil {
-		return c, err
-	}
-	// A body has its time: a fixed part, and what its length takes at 64 KiB/s.
-	limit := s.opt.Stall + time.Duration(r.ContentLength/(64<<10))*time.Second
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
-	return c, nil
+	return c, wire.CheckMedia(r.Header, media)
 }
 
-// read gives the end of the body's time back to the connection.
-func (c *call) read() { _ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) }
+// read is the end of the body: its time is given back to the connection.
+func (c *call) read() {
+	c.whole = true
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+}
 
 // request reads and decodes a JSON request.
 func request[M wire.Message](c *call) (M, error) {

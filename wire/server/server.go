@@ -114,9 +114,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.serve(c)
 	}
-	if err != nil {
-		s.send(w, s.refusal(c.endpoint, err))
+	if err == nil {
+		return
 	}
+	if r.ContentLength != 0 && !c.whole && r.ProtoMajor == 1 {
+		// The rest of the body is not waited for: it may never come.
+		w.Header().Set("Connection", "close")
+	}
+	s.send(w, s.refusal(c.endpoint, err))
 }
 
 // serve fences, then hands the call to its endpoint.
@@ -160,7 +165,6 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 	closing := s.closing
 	s.mu.Unlock()
 	if closing {
-		c.w.Header().Set("Connection", "close")
 		return nil, overloaded
 	}
 	size := max(c.r.ContentLength, 0)
