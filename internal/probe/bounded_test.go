@@ -98,7 +98,7 @@ func everything(id string) probe.Probe {
 		t.Need("list-dir", err)
 		_, err = o.ListProjectDir.ListProjectDir(t.Context(), m.ID, sandbox.Listing{Root: "/data", MaxEntries: 16})
 		t.Need("list-project-dir", err)
-		live, err := o.OpenProcess.OpenProcess(t.Context(), m.ID, t.ID("proc_"), sandbox.ProcessRequest{Executable: "/bin/sh", Arguments: []string{"-c", "read x"}, WorkingDirectory: "/"})
+		live, err := o.OpenProcess.OpenProcess(t.Context(), m.ID, "pr_"+t.Nonce()+t.Nonce(), sandbox.ProcessRequest{Executable: "/bin/sh", Arguments: []string{"-c", "read x"}, WorkingDirectory: "/"})
 		t.Need("open-process", err)
 		t.Need("signal", live.Signal(t.Context(), sandbox.SignalTerminate))
 		_, err = live.Wait(t.Context())

@@ -88,7 +88,7 @@ func race(t *probe.T, m *probe.Machine, s swap, look func() (inside, leaked bool
 func repeat(t *probe.T, m *probe.Machine, s swap) (turn func() error, stop func()) {
 	if member := t.Optional().OpenProcess; member != nil {
 		c := probe.Command("cd " + sandbox.OutputPath + " && while read x; do " + s.out + "; echo; read x; " + s.back + "; echo; done")
-		p, err := member.OpenProcess(t.Context(), m.ID, t.ID("proc_"), sandbox.ProcessRequest{
+		p, err := member.OpenProcess(t.Context(), m.ID, "pr_"+t.Nonce()+t.Nonce(), sandbox.ProcessRequest{
 			Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment})
 		t.Need("open-process", err)
 		turn = func() error {
