@@ -138,10 +138,9 @@ func nameOfMessage(m wire.Message) string {
 
 // refusedMessage is a text that no strict reader may take.
 type refusedMessage struct {
-	name, says, schema string
-	old, new           string // replaced once in the text of the example
-	example            string
-	visible            bool // to a JSON Schema
+	name, says, example string
+	old, new            string // replaced once in the text of the example
+	visible             bool   // to a JSON Schema
 }
 
 func refusedMessages() (all []Scenario) {

@@ -143,8 +143,11 @@ func (d definitions) whole(name string) Schema {
 	return out
 }
 
-// identity is the $id of a schema: a name, not an address.
-func identity(name string) string { return "urn:" + wire.Revision + ":" + name }
+// identity is the $id of a schema: a name, not an address. The namespace of a
+// URN has no dots, and there are validators that insist on it.
+func identity(name string) string {
+	return "urn:" + strings.Replace(wire.Revision, ".", ":", 1) + ":" + name
+}
 
 // Bundle returns one schema with every message as a definition, and the list of
 // messages. It is what the revision of the schemas is a digest of.

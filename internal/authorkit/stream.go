@@ -111,8 +111,10 @@ func (r *reader) take(f wire.Frame) (end string, err error) {
 	return end, err
 }
 
-// read is the outcome of an attachment that carried data.
-func read(prefix, data []byte) Outcome {
+// Read is the outcome of an attachment that carried data, for a reader who has
+// prefix already. It is the reference for the scenarios, and no client: that one
+// is wire/client.
+func Read(prefix, data []byte) Outcome {
 	r := &reader{output: bytes.Clone(prefix)}
 	o := Outcome{Prefix: hex.EncodeToString(prefix)}
 	frames := wire.NewReader(bytes.NewReader(data))
@@ -153,7 +155,7 @@ func streams() (all []Scenario) {
 		if err := does(steps...)(wire.NewWriter(&b)); err != nil {
 			panic("authorkit: " + err.Error())
 		}
-		o := read([]byte(prefix), b.Bytes())
+		o := Read([]byte(prefix), b.Bytes())
 		if o.End != want {
 			panic("authorkit: stream " + name + " ends as " + o.End + ": " + o.Why)
 		}

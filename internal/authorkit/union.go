@@ -32,27 +32,27 @@ var unions = map[string]Schema{
 	"Leaf": {"oneOf": []any{
 		when("type", sandbox.LeafRegular, all(with("digest"), without("target", "guest_observed"))),
 		when("type", sandbox.LeafSymlink, without("digest", "size", "executable")),
-		all(Schema{"properties": Schema{"type": Schema{"enum": words(sandbox.LeafSubmodule, sandbox.LeafDevice, sandbox.LeafSocket, sandbox.LeafFIFO, sandbox.LeafOther)}}},
+		all(Schema{"type": "object", "properties": Schema{"type": Schema{"enum": words(sandbox.LeafSubmodule, sandbox.LeafDevice, sandbox.LeafSocket, sandbox.LeafFIFO, sandbox.LeafOther)}}},
 			without("digest", "size", "executable", "target")),
 	}},
 	"FileCall": link, "StageCall": link,
 	"Capabilities": {"allOf": []any{
-		implies(is("image_mode", sandbox.ImageFixed), Schema{"properties": Schema{"fixed_base_images": Schema{"minItems": 1}}}),
-		implies(is("image_mode", sandbox.ImageProfile), Schema{"properties": Schema{"fixed_base_images": Schema{"maxItems": 0}}}),
-		implies(Schema{"properties": Schema{"snapshots": Schema{"const": false}}}, Schema{"properties": Schema{
-			"retention_modes":  Schema{"not": Schema{"contains": Schema{"const": sandbox.RetentionDurable}}},
+		implies(is("image_mode", sandbox.ImageFixed), Schema{"type": "object", "properties": Schema{"fixed_base_images": Schema{"type": "array", "minItems": 1}}}),
+		implies(is("image_mode", sandbox.ImageProfile), Schema{"type": "object", "properties": Schema{"fixed_base_images": Schema{"type": "array", "maxItems": 0}}}),
+		implies(Schema{"type": "object", "properties": Schema{"snapshots": Schema{"const": false}}}, Schema{"type": "object", "properties": Schema{
+			"retention_modes":  Schema{"not": contains(sandbox.RetentionDurable)},
 			"snapshot_custody": Schema{"const": sandbox.CustodyRunner}, "snapshot_clone": Schema{"const": false}}}),
 	}},
 	"Info": {"allOf": []any{
-		Schema{"if": Schema{"properties": Schema{"members": contains(sandbox.OpOpenProcess)}},
-			"then": Schema{"properties": Schema{"limits": with("output_window_bytes", "input_buffer_bytes")}},
-			"else": Schema{"properties": Schema{"limits": without("output_window_bytes", "input_buffer_bytes")}}},
+		Schema{"if": Schema{"type": "object", "properties": Schema{"members": contains(sandbox.OpOpenProcess)}},
+			"then": Schema{"type": "object", "properties": Schema{"limits": with("output_window_bytes", "input_buffer_bytes")}},
+			"else": Schema{"type": "object", "properties": Schema{"limits": without("output_window_bytes", "input_buffer_bytes")}}},
 	}},
 	"CapabilitiesResponse": {"allOf": agreement()},
 }
 
 // link is a symbolic link, which has no content and is not executable.
-var link = Schema{"dependentSchemas": Schema{"symlink": Schema{"properties": Schema{"size": Schema{"const": 0}, "executable": Schema{"const": false}}}}}
+var link = Schema{"dependentSchemas": Schema{"symlink": Schema{"type": "object", "properties": Schema{"size": Schema{"const": 0}, "executable": Schema{"const": false}}}}}
 
 // agreement holds the members to what the envelope says of them.
 func agreement() []any {
@@ -60,14 +60,14 @@ func agreement() []any {
 	said := map[sandbox.Operation]string{sandbox.OpListDir: "list_dir", sandbox.OpBeginActiveWrite: "active_mount_write",
 		sandbox.OpSnapshot: "snapshots", sandbox.OpResume: "snapshots", sandbox.OpCloneSnapshot: "snapshot_clone"}
 	members := func(s Schema) Schema {
-		return Schema{"properties": Schema{"wire": Schema{"properties": Schema{"members": s}}}}
+		return Schema{"type": "object", "properties": Schema{"wire": Schema{"type": "object", "properties": Schema{"members": s}}}}
 	}
 	var rules []any
 	for _, op := range sandbox.Operations() {
 		switch key, conditional := said[op]; {
 		case conditional:
 			rules = append(rules, Schema{
-				"if":   Schema{"properties": Schema{"capabilities": Schema{"required": []any{key}, "properties": Schema{key: Schema{"const": true}}}}},
+				"if":   Schema{"type": "object", "properties": Schema{"capabilities": Schema{"type": "object", "required": []any{key}, "properties": Schema{key: Schema{"const": true}}}}},
 				"then": members(contains(op)), "else": members(Schema{"not": contains(op)}),
 			})
 		case op != free[0] && op != free[1] && op != free[2]:
@@ -77,14 +77,14 @@ func agreement() []any {
 	return rules
 }
 
-func with(keys ...string) Schema { return Schema{"required": list(keys)} }
+func with(keys ...string) Schema { return Schema{"type": "object", "required": list(keys)} }
 
 func without(keys ...string) Schema {
 	properties := Schema{}
 	for _, key := range keys {
 		properties[key] = false
 	}
-	return Schema{"properties": properties}
+	return Schema{"type": "object", "properties": properties}
 }
 
 func list(keys []string) []any {
@@ -96,7 +96,7 @@ func list(keys []string) []any {
 }
 
 func is[T ~string](key string, word T) Schema {
-	return Schema{"properties": Schema{key: Schema{"const": string(word)}}}
+	return Schema{"type": "object", "properties": Schema{key: Schema{"const": string(word)}}}
 }
 
 func when[T ~string](key string, word T, then Schema) Schema { return all(is(key, word), then) }
@@ -113,7 +113,9 @@ func implies(condition, consequence Schema) Schema {
 	return Schema{"if": condition, "then": consequence}
 }
 
-func contains[T ~string](word T) Schema { return Schema{"contains": Schema{"const": string(word)}} }
+func contains[T ~string](word T) Schema {
+	return Schema{"type": "array", "contains": Schema{"const": string(word)}}
+}
 
 // errorBody is the union of the twenty-five tags.
 func (d definitions) errorBody() Schema {
@@ -127,7 +129,7 @@ func (d definitions) errorBody() Schema {
 	}
 	var branches []any
 	for _, tag := range errorTags() {
-		status, must, may, _ := wire.ErrorShape(tag)
+		_, must, may, _ := wire.ErrorShape(tag)
 		properties := Schema{"_tag": Schema{"const": tag}, "operation": d.use("ErrorText"), "message": d.use("MessageText")}
 		required := append([]string{"_tag", "operation"}, must...)
 		for _, key := range append(append([]string{}, must...), may...) {
@@ -140,8 +142,7 @@ func (d definitions) errorBody() Schema {
 				properties[key] = d.use("ErrorText")
 			}
 		}
-		d[tag] = Schema{"type": "object", "additionalProperties": false, "properties": properties, "required": list(required),
-			"x-checkfu-status": status}
+		d[tag] = Schema{"type": "object", "additionalProperties": false, "properties": properties, "required": list(required)}
 		branches = append(branches, reference(tag))
 	}
 	return Schema{"type": "object", "additionalProperties": false, "required": []any{"error"}, "properties": Schema{"error": Schema{"oneOf": branches}}}

@@ -265,9 +265,7 @@ var requests = map[string]bool{"ProvisionRequest": true, "CloneRequest": true, "
 
 // variants returns value with one place changed, in every way and at every place.
 func variants(value any) (all []any) {
-	for _, odd := range []any{nil, true, "", "x", json.Number("-1"), json.Number("0"), json.Number("9007199254740992"), json.Number("1.5"), []any{}, map[string]any{}, strings.Repeat("a", 300)} {
-		all = append(all, odd)
-	}
+	all = append(all, []any{nil, true, "", "x", json.Number("-1"), json.Number("0"), json.Number("9007199254740992"), json.Number("1.5"), []any{}, map[string]any{}, strings.Repeat("a", 300)}...)
 	switch v := value.(type) {
 	case map[string]any:
 		with := func(key string, inner any) {
