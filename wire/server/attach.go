@@ -243,7 +243,9 @@ func (c *call) follow(p *process, a *attachment, m wire.StreamRequest, frames []
 	}
 	beat := min(time.Duration(m.HeartbeatMS)*time.Millisecond, c.s.opt.Heartbeat)
 	for {
-		frames, last, idle, err := p.fill(a, frames)
+		var last, idle bool
+		var err error
+		frames, last, idle, err = p.fill(a, frames)
 		if err != nil {
 			c.s.log(err)
 			return err

@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
-	"github.com/checkfu/checkfu/internal/provider/memory"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
 )
@@ -122,6 +118,8 @@ func (s *stream) drain(at int64) (got rest) {
 		}
 		got.order = append(got.order, f.Type)
 		switch f.Type {
+		case wire.TypeOpen:
+			s.Fatal("a second open frame")
 		case wire.TypeOut:
 			offset, data, err := f.Output()
 			s.must(err)
@@ -235,5 +233,3 @@ func TestAProcessStreamsBothWays(t *testing.T) {
 		t.Errorf("%+v", *got.outEnd)
 	}
 }
-
-var _ = []any{errors.New, time.Second, binary.BigEndian, memory.New}
