@@ -99,6 +99,7 @@ type Given struct {
 	Outcome  string `json:"outcome"` // answered, or what became of the connection
 	Status   int    `json:"status,omitempty"`
 	Media    string `json:"media,omitempty"`
+	Encoding string `json:"content_encoding,omitempty"`
 	Body     string `json:"body_hex,omitempty"`
 }
 
@@ -134,7 +135,7 @@ func dispositions() []Scenario {
 	add("running", "a 202", "poll", nil, answered(wire.Provision, 202, wire.MediaJSON, string(encode(wire.Running{OperationID: operationID, State: "running"}))))
 	add("redirect", "no redirect is followed", "violate", nil, answered(wire.Provision, 307, "text/html", ""))
 	add("error-body-in-200", "an error is not an answer", "violate", nil, answered(wire.Provision, 200, wire.MediaJSON, `{"error":{"_tag":"WireForbidden","operation":"provision"}}`))
-	add("compressed", "nothing is inflated", "violate", nil, Given{Endpoint: "provision", Outcome: "answered", Status: 200, Media: "application/json; content-encoding=gzip", Body: "1f8b08"})
+	add("compressed", "nothing is inflated", "violate", nil, Given{Endpoint: "provision", Outcome: "answered", Status: 200, Media: wire.MediaJSON, Encoding: "gzip", Body: "1f8b08"})
 	add("other-operation", "the rollback id of another operation", "violate", nil, answered(wire.Provision, 200, wire.MediaJSON,
 		string(encode(wire.InstanceHandoff{Value: instance(sandbox.StateProvisioning), Rollback: wire.Rollback{OperationID: rolledBack}}))))
 	add("wrong-identity", "an allocation that was not asked for is undone by the id of the request", "unwind", nil, answered(wire.Provision, 200, wire.MediaJSON,
