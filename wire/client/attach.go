@@ -123,7 +123,7 @@ func (r *reader) attach(ctx context.Context) error {
 func (r *reader) ended(ctx context.Context, w *watch, k call, err error) error {
 	if w.any {
 		r.silent = 0
-	} else if context.Cause(ctx) == errSilent || errors.Is(err, errBudget) {
+	} else if context.Cause(ctx) == errSilent || errors.Is(err, errLate) {
 		// Neither headers nor a byte for as long as two heartbeats take.
 		if r.silent++; r.silent == 2 {
 			r.polling = true

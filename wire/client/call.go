@@ -59,8 +59,12 @@ func (c *Client) prepare(e wire.Endpoint, lease wire.Lease, p payload, err error
 // errRunning is a 202.
 var errRunning = errors.New("still running")
 
-// errBudget is the end of a call's own budget.
-var errBudget = errors.New("no answer in time")
+// Why a delivery was given up: the end of its call's budget, or headers that
+// are late.
+var (
+	errBudget = errors.New("no answer in time")
+	errLate   = errors.New("no answer to a delivery in time")
+)
 
 // do makes one logical call and gives its 200 to read, which may see several
 // of them, each from its beginning: it keeps nothing of one that it fails.
@@ -96,6 +100,7 @@ func (c *Client) repeat(ctx, bound context.Context, k call, read func(*body) err
 	}
 	wait := backoff{random: c.random}
 	polling := false
+	var last error
 	for {
 		began := time.Now()
 		err := c.deliver(bound, k, polling, read)
@@ -114,8 +119,14 @@ func (c *Client) repeat(ctx, bound context.Context, k call, read func(*body) err
 		default:
 			return err
 		}
+		if last == nil || !errors.Is(err, errBudget) {
+			last = err // the end of the budget says less than what came before
+		}
+		if stranger(err) {
+			return unanswered(ctx, nil, err)
+		}
 		if why := pause(bound, rest); why != nil {
-			return unanswered(ctx, why, err)
+			return unanswered(ctx, why, last)
 		}
 	}
 }
@@ -162,8 +173,8 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 	response, err := c.pool.RoundTrip(request)
 	arrived()
 	if err != nil {
-		if context.Cause(attempt) == errBudget {
-			err = errBudget // the transport may call it a cancellation
+		if why := context.Cause(attempt); why == errBudget || why == errLate {
+			err = why // the transport may call it a cancellation
 		}
 		return lost(err)
 	}
@@ -175,7 +186,7 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 // byte: only from there on can the server be late. arrived ends that.
 func headerBound(ctx context.Context, d time.Duration, cancel context.CancelCauseFunc) (_ context.Context, arrived func()) {
 	var over atomic.Bool
-	late := time.AfterFunc(1<<62, func() { cancel(errBudget) })
+	late := time.AfterFunc(1<<62, func() { cancel(errLate) })
 	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
 		late.Reset(d)
 		if over.Load() { // an answer may be here before this is

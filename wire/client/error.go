@@ -1,8 +1,10 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"strconv"
 	"time"
 
@@ -90,6 +92,14 @@ func fault(e wire.Endpoint, err error) error {
 	return lost(err)
 }
 
+// stranger says that the other end could not show who it is, or would not have
+// us: nothing is sent, and nothing gets better by asking again.
+func stranger(err error) bool {
+	peer, chain, alert := (*PeerError)(nil), (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
+	return errors.As(err, &peer) || errors.As(err, &chain) ||
+		errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error") // as crypto/tls names alerts
+}
+
 // silence is the end of a call that got no answer: its caller left, or the
 // time was over.
 type silence struct {
@@ -113,6 +123,8 @@ func (c *Client) contract(k call, err error) error {
 		switch {
 		case e.interrupted != nil:
 			return e.interrupted
+		case stranger(e.cause):
+			return sandbox.Failed(k.op, sandbox.ReasonProviderError, e.cause)
 		case k.id != "":
 			// It may have been done, it may be done yet.
 			return sandbox.Failed(k.op, sandbox.ReasonIndeterminate, e.cause)
