@@ -2,6 +2,11 @@
 // Checks this program's own codec of the wire against the golden vectors.
 //
 //     node check.mjs [DIRECTORY]
+//     node check.mjs --judge < LINES
+//
+// The second form reads texts of JSON as hex, one a line, and says of each
+// whether strict() takes it: to hold two codecs against each other on texts of
+// your own.
 //
 // Node's standard library only. What is between the two lines below is all that
 // a provider in JavaScript needs to read and write the wire: copy it.
@@ -329,6 +334,24 @@ function main(root) {
   return failed || !count ? 1 : 0;
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+function judge() {
+  const lines = readFileSync(0, "latin1").split("\n").slice(0, -1);
+  const verdict = (line) => {
+    try {
+      strict(bytes(line.trim()));
+      return "taken";
+    } catch (why) {
+      if (!(why instanceof Refused)) throw why;
+      return "refused " + why.message;
+    }
+  };
+  console.log(lines.map(verdict).join("\n"));
+}
+
+if (process.argv[1] !== fileURLToPath(import.meta.url)) {
+  // imported
+} else if (process.argv[2] === "--judge") {
+  judge();
+} else {
   process.exitCode = main(process.argv[2] ?? dirname(fileURLToPath(import.meta.url)));
 }

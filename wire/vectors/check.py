@@ -2,6 +2,10 @@
 """Checks this program's own codec of the wire against the golden vectors.
 
     python3 check.py [DIRECTORY]
+    python3 check.py --judge < LINES
+
+The second form reads texts of JSON as hex, one a line, and says of each whether
+strict() takes it: to hold two codecs against each other on texts of your own.
 
 Standard library only. What is between the two lines below is all that a
 provider in Python needs to read and write the wire: copy it.
@@ -152,6 +156,16 @@ def main(root):
                 print("%s/%s: %s %s" % (kind, name, type(why).__name__, why))
     print("%d scenarios, %d failed" % (count, failed))
     return 1 if failed or not count else 0
+
+
+def judge():
+    for line in sys.stdin:
+        try:
+            strict(bytes.fromhex(line))
+            print("taken")
+        except Refused as why:
+            print("refused", why)
+    return 0
 
 
 def raw(scenario, key="hex"):
@@ -357,4 +371,6 @@ CHECKS = {
 }
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--judge"]:
+        sys.exit(judge())
     sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))))
