@@ -27,6 +27,7 @@ type call struct {
 	frames *wire.Reader
 	sum    hash.Hash // over the body as it was read; nil where nobody asks
 	digest sandbox.Digest
+	opens  wire.ProcessID // of an open_process
 }
 
 // handler serves one endpoint. It writes the response itself, or returns the

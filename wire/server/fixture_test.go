@@ -59,7 +59,7 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	m := memory.New(memory.Options{Seed: "test", Clock: memory.NewManual(start), Programs: programs})
-	o := Options{Provider: m, Tokens: []string{token}, Log: func(err error) { t.Logf("server: %v", err) }}
+	o := Options{Provider: m, Tokens: []string{token}, Clock: newThenClock(), Log: func(err error) { t.Logf("server: %v", err) }}
 	if change != nil {
 		change(&o)
 	}
@@ -97,6 +97,17 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	})
 	return f
 }
+
+// thenClock runs as the system's does, from start on, where the memory
+// provider's stands.
+type thenClock struct {
+	systemClock
+	began time.Time
+}
+
+func newThenClock() thenClock { return thenClock{began: time.Now()} }
+
+func (c thenClock) Now() time.Time { return start.Add(time.Since(c.began)) }
 
 // response is what came back.
 type response struct {

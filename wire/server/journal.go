@@ -41,6 +41,8 @@ type record struct {
 	Snapshot sandbox.SnapshotID `json:"snapshot,omitzero"` // allocated by it
 	Owned    bool               `json:"owned"`             // a later call named what was allocated
 	Until    sandbox.Timestamp  `json:"until"`             // the end of what was allocated, at the latest
+	// Process is what an open_process opened.
+	Process wire.ProcessID `json:"process,omitzero"`
 	// Write is the state of the transaction that a begin_active_write opened.
 	Write sandbox.JournalState `json:"write,omitzero"`
 }
@@ -93,14 +95,14 @@ var mayRunAgain = map[wire.Endpoint]bool{
 // has to run it and to finish it; its record is durable then.
 // Errors: *wire.Error with TagOperationMismatch, TagOperationRolledBack or
 // TagOverloaded; the store's.
-func (j *journal) begin(id wire.OperationID, e wire.Endpoint, digest sandbox.Digest, instance sandbox.InstanceID) (o *operation, fresh bool, err error) {
+func (j *journal) begin(id wire.OperationID, r record) (o *operation, fresh bool, err error) {
 	j.mu.Lock()
 	if o := j.ops[id]; o != nil {
 		defer j.mu.Unlock()
 		switch {
 		case o.record.Digest == "": // a tombstone of an id that nobody used
 			return nil, false, &wire.Error{Tag: wire.TagOperationRolledBack}
-		case o.record.Endpoint != e || o.record.Digest != digest:
+		case o.record.Endpoint != r.Endpoint || o.record.Digest != r.Digest:
 			return nil, false, &wire.Error{Tag: wire.TagOperationMismatch}
 		case o.record.State == rolledBack || o.unwind != nil:
 			return nil, false, &wire.Error{Tag: wire.TagOperationRolledBack}
@@ -111,10 +113,8 @@ func (j *journal) begin(id wire.OperationID, e wire.Endpoint, digest sandbox.Dig
 		j.mu.Unlock()
 		return nil, false, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: wire.MaxRetryAfterMS}
 	}
-	o = &operation{
-		id: id, durable: !mayRunAgain[e] && j.store.durable(), finished: make(chan struct{}), cancel: func() {},
-		record: record{Endpoint: e, Digest: digest, State: running, Instance: instance, Until: sandbox.At(j.clock.Now())},
-	}
+	r.State, r.Until = running, sandbox.At(j.clock.Now())
+	o = &operation{id: id, durable: !mayRunAgain[r.Endpoint] && j.store.durable(), finished: make(chan struct{}), cancel: func() {}, record: r}
 	j.ops[id] = o
 	change := j.written(o)
 	j.mu.Unlock()

@@ -34,7 +34,7 @@ func (c *call) mutate(instance sandbox.InstanceID, run func(ctx context.Context,
 			return err
 		}
 	}
-	o, fresh, err := s.journal.begin(c.header.Operation, c.endpoint, c.digest, instance)
+	o, fresh, err := s.journal.begin(c.header.Operation, record{Endpoint: c.endpoint, Digest: c.digest, Instance: instance, Process: c.opens})
 	if err != nil {
 		return err
 	}

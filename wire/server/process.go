@@ -244,7 +244,9 @@ func (p *process) loseLocked(cause error) {
 	if p.exit == nil {
 		close(p.exited)
 	}
-	p.killLocked()
+	if p.inner != nil {
+		p.killLocked()
+	}
 	p.notify()
 }
 
@@ -292,7 +294,7 @@ func (p *process) retire() {
 	defer bound.Stop()
 	p.mu.Lock()
 	var u *unwinding
-	if p.opened {
+	if p.opened && p.inner != nil {
 		u = p.killLocked()
 	}
 	p.mu.Unlock()

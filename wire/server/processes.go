@@ -195,6 +195,9 @@ func (c *call) openProcess() error {
 	if s.optional.OpenProcess == nil {
 		return sandbox.Conflict(sandbox.OpOpenProcess, string(sandbox.OpOpenProcess), sandbox.ActualOpenProcessUnsupported)
 	}
+	// Durable before anything is opened: a later server must not take the process
+	// for one that never was.
+	c.opens = m.ProcessID
 	return c.mutate(m.InstanceID, func(ctx context.Context, o *operation) (effect, error) {
 		p := newProcess(s, m.ProcessID)
 		p.op, p.instance, p.lease, p.digest = o.id, m.InstanceID, c.header.Lease.ID, c.digest
@@ -247,8 +250,11 @@ func (p *process) again(ctx context.Context) (effect, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.opened {
+	switch {
+	case !p.opened:
 		return effect{}, &wire.Error{Tag: wire.TagProcessNotFound}
+	case p.inner == nil:
+		return effect{}, p.lost
 	}
 	return effect{message: p.openedLocked()}, nil
 }
@@ -370,9 +376,13 @@ func (p *process) destroy(ctx context.Context) error {
 		return bound.Err()
 	}
 	p.mu.Lock()
-	if !p.opened {
+	if p.opened && p.inner == nil || !p.opened && p.killing == nil {
+		var err error
+		if p.opened {
+			err = p.lost // one of an earlier server, out of this one's reach
+		}
 		p.mu.Unlock()
-		return nil
+		return err
 	}
 	u := p.killLocked()
 	p.mu.Unlock()

@@ -70,6 +70,23 @@ func (j *journal) restore() error {
 	return j.store.put(true, changes...)
 }
 
+// restore puts a lost process in the place of each that an earlier server
+// opened. It has no exit, and no new process may take its id.
+func (ps *processes) restore(j *journal) {
+	for _, o := range j.ops {
+		r := o.record
+		if r.Process == "" || r.State != lost && r.Status != 200 {
+			continue
+		}
+		p := newProcess(ps.s, r.Process)
+		p.op, p.instance, p.digest, p.opened = o.id, r.Instance, r.Digest, true
+		p.loseLocked(nil)
+		close(p.ready)
+		ps.byID[p.id] = p
+		ps.byInstance[p.instance] = append(ps.byInstance[p.instance], p)
+	}
+}
+
 func damaged(b bucket, key string, err error) error {
 	return fmt.Errorf("journal: %s %q: %w", b, key, err)
 }

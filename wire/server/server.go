@@ -79,6 +79,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.processes = newProcesses(s)
+	s.processes.restore(s.journal)
 	return s, nil
 }
 
