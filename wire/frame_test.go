@@ -327,3 +327,31 @@ func TestTypes_AreTheOnesThatAreValid(t *testing.T) {
 		}
 	}
 }
+
+func TestRest(t *testing.T) {
+	out := AppendOutput(nil, TypeOut, 7, []byte("hello"))
+	data := AppendFrame(nil, Frame{Type: TypeData, Payload: []byte("0123456789abcdef")})
+	for _, c := range []struct {
+		in   []byte
+		want string
+	}{
+		{out[:len(out)-1], "hell"}, {out[:14], "h"}, {out[:13], ""}, {out[:3], ""}, {out, ""}, {data[:20], ""},
+		{append(append([]byte{}, out...), out[:15]...), "he"},
+	} {
+		r := NewReader(bytes.NewReader(c.in))
+		err := error(nil)
+		for err == nil {
+			_, err = r.Next()
+		}
+		f, ok := r.Rest()
+		if ok != (c.want != "") {
+			t.Errorf("%x: %v", c.in, ok)
+		}
+		if !ok {
+			continue
+		}
+		if offset, got, err := f.Output(); offset != 7 || string(got) != c.want || err != nil {
+			t.Errorf("%d %q %v, want %q", offset, got, err, c.want)
+		}
+	}
+}

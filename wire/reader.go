@@ -63,6 +63,20 @@ func (r *Reader) Next() (Frame, error) {
 	return f, nil
 }
 
+// Rest returns what arrived of the frame in which the input ended, once Next
+// has said FrameTruncation: a frame of output is one from its first byte on, so
+// that a link which never carries a whole one still carries a stream. ok is
+// false where not even a head and one byte of output stand there. The payload is
+// valid until the next call.
+func (r *Reader) Rest() (f Frame, ok bool) {
+	cut := (*FrameError)(nil)
+	if !errors.As(r.err, &cut) || cut.Reason != FrameTruncation || r.end-r.start <= headBytes+offsetBytes {
+		return Frame{}, false
+	}
+	f = Frame{Type(r.buf[r.start]), r.buf[r.start+headBytes : r.end]}
+	return f, f.Type == TypeOut || f.Type == TypeErr
+}
+
 // unread gives the last frame again.
 func (r *Reader) unread() { r.again = true }
 

@@ -142,19 +142,30 @@ func (r *reader) read(b *body) error {
 	for {
 		f, err := frames.Next()
 		if err != nil {
+			// What came of a frame counts: else a link that breaks sooner than a
+			// frame is long would never get on.
+			if rest, ok := frames.Rest(); ok {
+				if broke := r.take(rest); broke != nil {
+					return broke
+				}
+			}
 			return fault(b.endpoint, err) // an end without a word is a dropped connection, never an exit
 		}
-		e, err := r.filter.take(f)
-		if err != nil {
-			return err
-		}
-		if err := r.apply(e); err != nil {
+		if err := r.take(f); err != nil {
 			return err
 		}
 		if r.filter.complete() {
 			return nil
 		}
 	}
+}
+
+func (r *reader) take(f wire.Frame) error {
+	e, err := r.filter.take(f)
+	if err != nil {
+		return err
+	}
+	return r.apply(e)
 }
 
 // apply passes on what one frame adds.

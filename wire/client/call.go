@@ -173,6 +173,12 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 	response, err := c.pool.RoundTrip(request)
 	arrived()
 	if err != nil {
+		if ctx.Err() == nil {
+			// What killed one connection often killed them all: the next delivery
+			// gets a new one, and need not find out one idle connection after the
+			// other.
+			c.pool.CloseIdleConnections()
+		}
 		if why := context.Cause(attempt); why == errBudget || why == errLate {
 			err = why // the transport may call it a cancellation
 		}
