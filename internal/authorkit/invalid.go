@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"strings"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
 
 // refusedRequests are requests that the codec takes and the contract refuses: a
-// provider answers SandboxOperationFailed with the reason invalid_request and
+// provider answers SandboxOperationFailed with the reason invalid_request, or to
+// a mount plan SandboxCapabilityUnavailable with the requirement mounts, and
 // does nothing. The pointer is the field that the contract names.
+// Source: contract "Paths, mounts, and what the Runner admits first".
 func refusedRequests() (all []Scenario) {
 	texts := map[string]example{}
 	for _, e := range examples() {
@@ -66,7 +69,11 @@ func refusedRequests() (all []Scenario) {
 		if !errors.As(Contract(decoded), &i) {
 			panic("authorkit: " + r.name + " is taken")
 		}
-		s := Scenario{Kind: "refused-request", Name: r.name, Says: r.says, Schema: m.Name, Expressible: ref(r.visible), Pointer: &i.Field, Reason: sandbox.ReasonInvalidRequest}
+		s := Scenario{Kind: "refused-request", Name: r.name, Says: r.says, Schema: m.Name, Expressible: ref(r.visible), Pointer: &i.Field,
+			Tag: string(sandbox.OperationFailed), Reason: sandbox.ReasonInvalidRequest}
+		if strings.HasPrefix(i.Field, "mounts") {
+			s.Tag, s.Reason = string(sandbox.CapabilityUnavailable), string(sandbox.RequireMounts)
+		}
 		s.Text, s.Hex, s.Decoded = plain(data), hex.EncodeToString(data), literal(data)
 		all = append(all, s)
 	}
