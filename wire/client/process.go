@@ -93,13 +93,18 @@ func (c *Client) OpenProcess(ctx context.Context, id sandbox.InstanceID, process
 	return p, nil
 }
 
-func (p *process) begin(first wire.Opened) {
+// prepare makes everything but the goroutine.
+func (p *process) prepare(first wire.Opened) {
 	p.evidence = first.Evidence
 	p.out, p.errs = newPipe(outputBytes, false), newPipe(errorBytes, true)
 	p.in = &input{p: p, room: make(chan struct{})}
 	p.live, p.done = context.WithCancel(context.Background())
 	p.reading, p.cut = context.WithCancelCause(context.Background())
 	_ = p.in.window(wire.Window{InputCredit: first.InputCredit})
+}
+
+func (p *process) begin(first wire.Opened) {
+	p.prepare(first)
 	stop := context.AfterFunc(p.c.calling, func() { p.cut(ErrClosed); p.out.loosen() })
 	go func() {
 		defer p.c.leave()
