@@ -109,8 +109,6 @@ func (o *outbox) Write(b []byte) (n int, err error) {
 	}
 }
 
-func (o *outbox) flush() error { return o.rc.Flush() }
-
 // release takes the deadline off a connection that is used again.
 func (o *outbox) release() { _ = o.rc.SetWriteDeadline(time.Time{}) }
 

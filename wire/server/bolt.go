@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // bolt is a store in one file. One goroutine writes it: callers that come while
@@ -55,7 +56,7 @@ func openBolt(dir string) (*bolt, error) {
 	}
 	// The journal holds what commands wrote: it is nobody else's to read.
 	db, err := bbolt.Open(filepath.Join(dir, storeFile), 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("journal %s: another server holds it", dir)
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ const (
 	// lost is a running operation of an earlier server: whether it had an effect
 	// nobody knows.
 	lost state = "lost"
+	// retracted is one that did nothing and may come again. It is in no record.
+	retracted state = "retracted"
 )
 
 // record is what is durable of an operation.
@@ -76,6 +79,7 @@ type journal struct {
 	held      int64                 // bytes of answers
 	answered  []wire.OperationID    // that hold some, oldest first
 	owners    map[string]*operation // by "instance/ID" and "snapshot/ID": who allocated it last, not yet acknowledged
+	spare     []wire.OperationID    // that are done and may run again, oldest first
 	lastSweep time.Time
 }
 
@@ -151,6 +155,9 @@ func (j *journal) finish(o *operation, a answer, sync bool, more ...change) erro
 	o.answer, o.held = a, true
 	j.held += int64(len(a.body))
 	j.answered = append(j.answered, o.id)
+	if mayRunAgain[o.record.Endpoint] && o.record.Endpoint != wire.ProcessSignal {
+		j.spare = append(j.spare, o.id)
+	}
 	changes := append(more, j.trim()...)
 	if o.durable {
 		changes = append(changes, j.written(o), change{resultBucket, string(o.id), a.body})
@@ -215,6 +222,8 @@ func (j *journal) result(o *operation) (answer, error) {
 	j.mu.Unlock()
 	t, _ := r.Endpoint.Traits()
 	switch {
+	case r.State == retracted:
+		return answer{}, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
 	case r.State == rolledBack:
 		return answer{}, &wire.Error{Tag: wire.TagOperationRolledBack}
 	case r.State == lost || r.Size < 0:
@@ -275,11 +284,26 @@ func (j *journal) acknowledge(keys ...string) {
 	}
 }
 
-// thin makes room, and reports whether there is some. The caller holds j.mu.
+// retract takes an operation back that did nothing.
+func (j *journal) retract(o *operation) error {
+	j.mu.Lock()
+	o.record.State = retracted
+	delete(j.ops, o.id)
+	close(o.finished)
+	j.mu.Unlock()
+	if !o.durable {
+		return nil
+	}
+	return j.store.put(false, change{operationBucket, string(o.id), nil})
+}
+
+// thin makes room, and reports whether there is some: the oldest operations go
+// of those that may run again. The caller holds j.mu.
 func (j *journal) thin() bool {
-	now := j.clock.Now()
-	for id, o := range j.ops {
-		if mayRunAgain[o.record.Endpoint] && o.record.State == done && o.expired(now, time.Minute) {
+	for len(j.ops) >= j.max && len(j.spare) > 0 {
+		id := j.spare[0]
+		j.spare = j.spare[1:]
+		if o := j.ops[id]; o != nil && o.unwind == nil {
 			j.forget(id, o)
 		}
 	}
@@ -323,12 +347,8 @@ func (j *journal) sweep(now time.Time, until func(sandbox.InstanceID) time.Time)
 			changes = append(changes, change{operationBucket, string(id), nil}, change{resultBucket, string(id), nil})
 		}
 	}
-	kept := j.answered[:0]
-	for _, id := range j.answered {
-		if j.ops[id] != nil {
-			kept = append(kept, id)
-		}
-	}
-	j.answered = kept
+	gone := func(id wire.OperationID) bool { return j.ops[id] == nil }
+	j.answered = slices.DeleteFunc(j.answered, gone)
+	j.spare = slices.DeleteFunc(j.spare, gone)
 	return changes
 }

@@ -52,7 +52,7 @@ func (c *call) mutate(instance sandbox.InstanceID, run func(ctx context.Context,
 		}
 		if !s.goes(func() { defer cancel(); s.run(ctx, o, run) }) {
 			cancel()
-			s.settle(o, effect{}, context.Canceled)
+			s.settle(o, effect{}, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS})
 		}
 	}
 	return c.await(o, c.wait())
@@ -78,13 +78,9 @@ func (c *call) await(o *operation, wait time.Duration) error {
 		select {
 		case <-o.finished:
 		case <-due:
-			a, err := said(wire.Running{OperationID: o.id, State: string(running)})
-			if err != nil {
-				return err
-			}
-			a.status = http.StatusAccepted
-			c.s.send(c.w, a)
-			return nil
+			return c.accepted(o)
+		case <-c.s.leaving:
+			return c.accepted(o)
 		case <-c.r.Context().Done():
 			return c.r.Context().Err() // nobody reads it
 		}
@@ -95,6 +91,16 @@ func (c *call) await(o *operation, wait time.Duration) error {
 	}
 	c.s.send(c.w, a)
 	return nil
+}
+
+// accepted says that an operation goes on.
+func (c *call) accepted(o *operation) error {
+	a, err := said(wire.Running{OperationID: o.id, State: string(running)})
+	if err == nil {
+		a.status = http.StatusAccepted
+		c.s.send(c.w, a)
+	}
+	return err
 }
 
 // run calls the provider and settles the operation.
@@ -117,6 +123,13 @@ func (s *Server) settle(o *operation, e effect, err error) {
 			s.abandon(o, e)
 			e = effect{}
 		}
+	}
+	if errors.Is(err, &wire.Error{Tag: wire.TagOverloaded}) {
+		// Nothing was done: the same request may come again.
+		if werr := s.journal.retract(o); werr != nil {
+			s.log(werr)
+		}
+		return
 	}
 	if err != nil {
 		a := s.refusal(o.record.Endpoint, err)

@@ -437,13 +437,12 @@ func TestTheJournalForgetsInTimeAndNoSooner(t *testing.T) {
 	f.wantTag(f.call(wire.PollOperation, "", poll), wire.TagOperationUnknown)
 	f.want(f.call(wire.Activate, "", wire.InstanceRequest{InstanceID: id}), &sandbox.Error{Kind: sandbox.InstanceNotFound})
 
-	// Over its bound it refuses, and says for how long.
+	// Over its bound it forgets what may run again, and refuses when there is no
+	// more of that.
 	for range 8 {
 		f.rollback(wire.NewOperationID(), wire.Provision)
-		if len(f.s.journal.ops) == 8 {
-			break
-		}
 	}
+	f.wantTag(f.call(wire.RollbackOperation, "", rollbackOf(wire.NewOperationID(), wire.Provision)), wire.TagOverloaded)
 	f.wantTag(f.call(wire.Provision, "", provisionRequest()), wire.TagOverloaded)
 }
 
@@ -458,4 +457,59 @@ func TestAnAnswerThatWasLetGoIsIndeterminate(t *testing.T) {
 	}
 	f.call(wire.Execute, "", long)
 	f.want(f.call(wire.Execute, op, long), sandbox.Failed(sandbox.OpExecute, sandbox.ReasonIndeterminate, nil))
+}
+
+func TestWhatDidNothingMayComeAgain(t *testing.T) {
+	h, full := &hooked{}, atomic.Bool{}
+	full.Store(true)
+	h.execute = func(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
+		if full.Load() {
+			return sandbox.Settlement{}, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: 1}
+		}
+		return h.Provider.Execute(ctx, id, c)
+	}
+	for _, dir := range []string{"", t.TempDir()} {
+		full.Store(true)
+		f := newFixture(t, func(o *Options) { hook(h)(o); o.Dir = dir })
+		id := f.active()
+		op := wire.NewOperationID()
+		q := wire.ExecuteCall{InstanceID: id, Command: command("echo x")}
+		f.wantTag(f.call(wire.Execute, op, q), wire.TagOverloaded)
+		full.Store(false)
+		if got := f.output(f.frames(f.call(wire.Execute, op, q).body), wire.TypeOut); string(got) != "x\n" {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+func TestCloseLetsGoOfWhoeverWaits(t *testing.T) {
+	h, entered, gate := &hooked{}, make(chan struct{}), make(chan struct{})
+	h.execute = func(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
+		close(entered)
+		<-gate
+		return h.Provider.Execute(ctx, id, c)
+	}
+	f := newFixture(t, hook(h))
+	l := f.spawn(f.active(), "cat")
+	answered, waited := make(chan response, 1), make(chan response, 1)
+	go func() {
+		answered <- f.call(wire.Execute, "", wire.ExecuteCall{InstanceID: l.instance, Command: command("x")})
+	}()
+	<-entered
+	go func() {
+		waited <- f.call(wire.ProcessWait, "", wire.WaitRequest{InstanceID: l.instance, ProcessID: l.id, WaitMS: 20_000})
+	}()
+	for len(f.s.holds) == 0 {
+		runtime.Gosched()
+	}
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); f.stop() }()
+	if r := <-answered; r.status != http.StatusAccepted {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if w := ok[wire.Waited](f, <-waited); !w.Running {
+		t.Errorf("%+v", w)
+	}
+	close(gate) // the command itself is waited for
+	<-stopped
 }

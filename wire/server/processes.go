@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -146,6 +147,14 @@ func (ps *processes) drain() {
 func (ps *processes) end(ids ...sandbox.InstanceID) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if ps.closing {
+		return // all are being retired
+	}
+	ps.retire(ids...)
+}
+
+// retire ends the processes of instances. The caller holds ps.mu.
+func (ps *processes) retire(ids ...sandbox.InstanceID) {
 	for _, id := range ids {
 		for _, p := range ps.byInstance[id] {
 			delete(ps.byID, p.id)
@@ -159,12 +168,8 @@ func (ps *processes) end(ids ...sandbox.InstanceID) {
 func (ps *processes) close() {
 	ps.mu.Lock()
 	ps.closing = true
-	var ids []sandbox.InstanceID
-	for id := range ps.byInstance {
-		ids = append(ids, id)
-	}
+	ps.retire(slices.Collect(maps.Keys(ps.byInstance))...)
 	ps.mu.Unlock()
-	ps.end(ids...)
 	ps.tasks.Wait()
 }
 
@@ -301,6 +306,7 @@ func (c *call) processWait() error {
 	select {
 	case <-p.exited:
 	case <-due:
+	case <-c.s.leaving:
 	case <-c.r.Context().Done():
 		return c.r.Context().Err()
 	}

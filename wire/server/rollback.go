@@ -38,6 +38,8 @@ func (s *Server) rollback(c *call) error {
 			}
 		case <-due:
 			return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
+		case <-s.leaving:
+			return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
 		case <-c.r.Context().Done():
 			return c.r.Context().Err()
 		}

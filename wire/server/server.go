@@ -32,10 +32,12 @@ type Server struct {
 	leases    *leases
 	processes *processes
 
-	ctx    context.Context // of everything that outlives its request
-	cancel context.CancelFunc
-	calls  chan struct{} // one for each call that is served
-	bodies atomic.Int64  // bytes of requests that are held
+	ctx     context.Context // of everything that outlives its request
+	cancel  context.CancelFunc
+	calls   chan struct{} // one for each call that is served
+	holds   chan struct{} // one for each that waits for something
+	leaving chan struct{} // closed by Close: who waits, waits no longer
+	bodies  atomic.Int64  // bytes of requests that are held
 
 	mu      sync.Mutex
 	closing bool
@@ -59,7 +61,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: o, provider: o.Provider, optional: o.Provider.Optional(), clock: o.Clock, boot: wire.NewBootID(), calls: make(chan struct{}, o.MaxCalls)}
+	s := &Server{opt: o, provider: o.Provider, optional: o.Provider.Optional(), clock: o.Clock, boot: wire.NewBootID(), calls: make(chan struct{}, o.MaxCalls), holds: make(chan struct{}, maxHolds), leaving: make(chan struct{})}
 	if s.access, err = newAccess(o); err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
@@ -156,6 +158,9 @@ func (s *Server) caught(err *error) {
 // what they wait for.
 var holds = map[wire.Endpoint]bool{wire.ProcessStream: true, wire.ProcessWait: true, wire.PollOperation: true}
 
+// maxHolds is how many of them there may be at once.
+const maxHolds = 1 << 14
+
 // retryAfterMS is what an overloaded server asks for.
 const retryAfterMS = 500
 
@@ -173,12 +178,13 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 		s.bodies.Add(-size)
 		return nil, overloaded
 	}
+	room := s.calls
 	if holds[c.endpoint] {
-		return func() { s.bodies.Add(-size) }, nil
+		room = s.holds
 	}
 	select {
-	case s.calls <- struct{}{}:
-		return func() { <-s.calls; s.bodies.Add(-size) }, nil
+	case room <- struct{}{}:
+		return func() { <-room; s.bodies.Add(-size) }, nil
 	default:
 		s.bodies.Add(-size)
 		return nil, overloaded
@@ -209,6 +215,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if again {
 		return nil
 	}
+	close(s.leaving)
 	s.processes.drain()
 	done := make(chan struct{})
 	go func() {

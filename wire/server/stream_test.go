@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	mathrand "math/rand/v2"
 	"net/http"
 	"testing"
 
@@ -231,5 +232,68 @@ func TestAProcessStreamsBothWays(t *testing.T) {
 	}
 	if got.outEnd.Digest != digestOf(data) || got.outEnd.Offset != int64(len(data)) || got.outEnd.Forced {
 		t.Errorf("%+v", *got.outEnd)
+	}
+}
+
+func TestW49TwentyFourMiBThroughAHundredCuts(t *testing.T) {
+	// A reader that is cut as often as this falls behind a flood: the window holds
+	// all of it.
+	f := newFixture(t, func(o *Options) { o.OutputWindow = 32 << 20 })
+	l := f.spawn(f.active(), "cat")
+	data := randomBytes(24 << 20)
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		w := wire.Window{InputCredit: l.opened.InputCredit}
+		for at := int64(0); at < int64(len(data)); {
+			n := min(int64(len(data))-at, w.InputCredit, 1+int64(mathrand.IntN(wire.MaxInputBytes)))
+			back := min(at, int64(mathrand.IntN(1000)))
+			back = min(back, wire.MaxInputBytes-n)
+			r := l.send(at-back, data[at-back:at+n], false) // what was taken comes again, as after a lost answer
+			if r.status == 429 {
+				e := l.wantTag(r, wire.TagInputBufferFull)
+				w = wire.Window{InputOffset: e.InputOffset, InputCredit: e.InputCredit}
+				continue
+			}
+			w = l.window(r)
+			at = w.InputOffset
+		}
+		l.window(l.send(int64(len(data)), nil, true))
+	}()
+	var out []byte
+	cuts := 0
+	for ended := false; !ended; {
+		s := l.attach(int64(len(out)))
+		limit := len(out) + mathrand.IntN(len(data)/50)
+		for {
+			fr, err := s.r.Next()
+			l.must(err)
+			if fr.Type == wire.TypeOut {
+				at, b, err := fr.Output()
+				l.must(err)
+				if at != int64(len(out)) {
+					t.Fatalf("at %d, want %d", at, len(out))
+				}
+				out = append(out, b...)
+				if len(out) > limit && cuts < 100 {
+					cuts++
+					break
+				}
+			}
+			if fr.Type == wire.TypeOutEnd {
+				end := decode[wire.OutEnd](s, fr)
+				if end.Digest != digestOf(data) || end.Offset != int64(len(data)) {
+					t.Errorf("%+v", end)
+				}
+				ended = true
+				break
+			}
+		}
+		s.cancel()
+		s.resp.Body.Close()
+	}
+	<-fed
+	if !bytes.Equal(out, data) || cuts < 40 {
+		t.Errorf("%d bytes, %d cuts", len(out), cuts)
 	}
 }
