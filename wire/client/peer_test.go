@@ -76,7 +76,11 @@ func newPeer(t testing.TB) *peer {
 	return p
 }
 
-func (p *peer) on(e wire.Endpoint, answer func(*delivery)) { p.answers[e] = answer }
+func (p *peer) on(e wire.Endpoint, answer func(*delivery)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[e] = answer
+}
 
 // ServeHTTP records a delivery and answers it.
 func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

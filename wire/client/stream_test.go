@@ -54,14 +54,14 @@ func streamed(t *testing.T, attach func(d *delivery, q wire.StreamRequest, w *wi
 
 // all reads a process to its end: output, and how both its reading and its
 // waiting ended.
-func all(t *testing.T, p sandbox.Process) (out, errs string, readErr, waitErr error, exit sandbox.Exit) {
+func all(t *testing.T, p sandbox.Process) (out, errs string, exit sandbox.Exit, readErr, waitErr error) {
 	t.Helper()
 	o, readErr := io.ReadAll(p.Output())
 	e, _ := io.ReadAll(p.Error())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	exit, waitErr = p.Wait(ctx)
-	return string(o), string(e), readErr, waitErr, exit
+	return string(o), string(e), exit, readErr, waitErr
 }
 
 func ending(w *wire.Writer, out string, errLength int64) {
@@ -151,7 +151,7 @@ func TestStream(t *testing.T) {
 					e := sandbox.Exited(3)
 					d.reply(200, wire.Waited{Exit: &e})
 				})
-				out, _, readErr, waitErr, exit := all(t, proc)
+				out, _, exit, readErr, waitErr := all(t, proc)
 				if got := failure(readErr); got != c.read {
 					t.Errorf("output ended with %s (%v), want %s", got, readErr, c.read)
 				}
@@ -206,7 +206,7 @@ func TestCutAtEveryByte(t *testing.T) {
 		}
 		flushing{d.w}.Write(whole)
 	}, func(t *testing.T, p *peer, proc sandbox.Process) {
-		out, errs, readErr, waitErr, _ := all(t, proc)
+		out, errs, _, readErr, waitErr := all(t, proc)
 		if out != text || errs != "diagnosis" || readErr != nil || waitErr != nil {
 			t.Errorf("%q %q %v %v", out, errs, readErr, waitErr)
 		}
@@ -222,7 +222,7 @@ func TestCutAtEveryByte(t *testing.T) {
 			}
 			flushing{d.w}.Write(whole)
 		}, func(t *testing.T, p *peer, proc sandbox.Process) {
-			if out, errs, readErr, waitErr, _ := all(t, proc); out != text || errs != "diagnosis" || readErr != nil || waitErr != nil {
+			if out, errs, _, readErr, waitErr := all(t, proc); out != text || errs != "diagnosis" || readErr != nil || waitErr != nil {
 				t.Errorf("cut at %d: %q %q %v %v", cut, out, errs, readErr, waitErr)
 			}
 		})
@@ -257,7 +257,7 @@ func TestSilence(t *testing.T) {
 		ending(w, "", 0)
 	}, func(t *testing.T, p *peer, proc sandbox.Process) {
 		began := time.Now()
-		if _, _, readErr, _, _ := all(t, proc); readErr != nil || time.Since(began) != 35*time.Second+idlePause {
+		if _, _, _, readErr, _ := all(t, proc); readErr != nil || time.Since(began) != 35*time.Second+idlePause {
 			t.Error(readErr, time.Since(began))
 		}
 	})
@@ -315,7 +315,7 @@ func TestBufferingIntermediary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, _, readErr, waitErr, _ := all(t, proc)
+			out, _, _, readErr, waitErr := all(t, proc)
 			if out != text || readErr != nil || waitErr != nil {
 				t.Errorf("%q %v %v", out, readErr, waitErr)
 			}
@@ -336,7 +336,7 @@ func TestSupersededByItself(t *testing.T) {
 		}
 		ending(w, "", 0)
 	}, func(t *testing.T, p *peer, proc sandbox.Process) {
-		if _, _, readErr, waitErr, _ := all(t, proc); readErr != nil || waitErr != nil {
+		if _, _, _, readErr, waitErr := all(t, proc); readErr != nil || waitErr != nil {
 			t.Error(readErr, waitErr)
 		}
 	})
@@ -461,7 +461,7 @@ func TestDestroyWithoutEnd(t *testing.T) {
 			t.Error(err)
 		}
 		began := time.Now()
-		_, _, readErr, waitErr, _ := all(t, proc)
+		_, _, _, readErr, waitErr := all(t, proc)
 		if failure(readErr) != "SandboxOperationFailed process_lost" || failure(waitErr) != failure(readErr) || time.Since(began) != drain {
 			t.Error(readErr, waitErr, time.Since(began))
 		}

@@ -71,7 +71,7 @@ func TestDeliveries(t *testing.T) {
 		}, 1, 0, "SandboxLifecycleConflict b"},
 		{"W05 redirect", func(d *delivery) {
 			d.head(false)
-			http.Redirect(d.w, d.r, "https://elsewhere.example/", 307)
+			http.Redirect(d.w, d.r, "https://elsewhere.example/", http.StatusTemporaryRedirect)
 		}, 1, 1, "protocol status"},
 		{"W06 gzip", func(d *delivery) {
 			d.w.Header().Set("Content-Encoding", "gzip")
