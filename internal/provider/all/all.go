@@ -9,6 +9,7 @@ package all
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -90,6 +91,9 @@ type Options struct {
 	Dir string
 	// Images gives out the roots of machines.
 	Images native.Images
+	// Served says that the provider will be reached over a wire, where it claims
+	// less: see Served. The memory provider then leaves allowlists out too.
+	Served bool
 }
 
 // Envelope returns the envelope of a provider without opening it.
@@ -118,7 +122,15 @@ func Open(name string, o Options) (*Opened, error) {
 	}
 	opened := &Opened{Name: name, Envelope: envelope, Close: func() error { return nil }}
 	if name == Memory {
-		opened.Provider = memory.New(memory.Options{Clock: wall{}})
+		options := memory.Options{Clock: wall{}, NoAllowlist: o.Served}
+		if o.Served {
+			options.Seed = rand.Text() // ids of a server that is started again must not repeat
+		}
+		m := memory.New(options)
+		if opened.Envelope, err = m.Capabilities(context.Background()); err != nil {
+			return nil, err
+		}
+		opened.Provider = m
 		opened.Image = "checkfu.local/memory@sha256:" + strings.Repeat("0", 64)
 		return opened, nil
 	}
@@ -145,6 +157,9 @@ func Open(name string, o Options) (*Opened, error) {
 		return nil, errors.Join(err, opened.Close())
 	}
 	opened.Provider, opened.Host = p, p
+	if o.Served {
+		opened.Provider, opened.Envelope = Served(p), attested(envelope)
+	}
 	return opened, nil
 }
 

@@ -3,10 +3,13 @@ package all
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/checkfu/checkfu/internal/provider/memory"
 	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/sandboxtest"
 )
 
 func TestEveryNameHasAnEnvelopeAndTheyDiffer(t *testing.T) {
@@ -67,5 +70,65 @@ func TestTheSentryRootFitsASocketAddressAndIsStable(t *testing.T) {
 	}
 	if sentryRoot("/"+strings.Repeat("x", 99)) == sentryRoot("/"+strings.Repeat("y", 99)) {
 		t.Error("two directories share a root")
+	}
+}
+
+// TestServed: over a wire nobody claims to be the Runner, in the envelope or in
+// the evidence of a process, and everything else stays as it was.
+func TestServed(t *testing.T) {
+	p := sandboxtest.Override{Provider: memory.New(memory.Options{}),
+		CapabilitiesFunc: func(context.Context) (sandbox.Capabilities, error) {
+			c, err := Envelope(NativeRunc)
+			c.Enforcement = c.Enforcement.With(sandbox.AxisRootReadOnly, sandbox.NotEnforced)
+			return c, err
+		},
+		Members: func(o *sandbox.Optional) { o.OpenProcess, o.ListDir = opener{}, nil },
+	}
+	want := sandbox.EnforcedBy(sandbox.ProviderAttested).With(sandbox.AxisRootReadOnly, sandbox.NotEnforced)
+	s := Served(p)
+	c, err := s.Capabilities(t.Context())
+	if err != nil || c.Enforcement != want || c.Provider != "native" || c.Validate() != nil {
+		t.Errorf("%+v, %v", c, err)
+	}
+	o := s.Optional()
+	if o.ListDir != nil || o.ReadFiles == nil {
+		t.Error("other members than the provider has")
+	}
+	process, err := o.OpenProcess.OpenProcess(t.Context(), "i", "pr", sandbox.ProcessRequest{})
+	if err != nil || process.Evidence().Enforcement != want || process.Evidence().ProcessID != "pr" {
+		t.Errorf("%+v, %v", process, err)
+	}
+	if _, err := o.OpenProcess.OpenProcess(t.Context(), "", "", sandbox.ProcessRequest{}); err == nil {
+		t.Error("a refusal was lost")
+	}
+}
+
+type opener struct{}
+
+func (opener) OpenProcess(_ context.Context, id sandbox.InstanceID, processID string, _ sandbox.ProcessRequest) (sandbox.Process, error) {
+	if id == "" {
+		return nil, errors.New("refused")
+	}
+	return witness{processID: processID}, nil
+}
+
+type witness struct {
+	sandbox.Process
+	processID string
+}
+
+func (w witness) Evidence() sandbox.Evidence {
+	return sandbox.Evidence{ProcessID: w.processID, Enforcement: sandbox.EnforcedBy(sandbox.RunnerEnforced).With(sandbox.AxisRootReadOnly, sandbox.NotEnforced)}
+}
+
+// TestTheServedMemoryProviderClaimsNoAllowlist: its machines connect to nothing
+// that anybody outside could see.
+func TestTheServedMemoryProviderClaimsNoAllowlist(t *testing.T) {
+	o, err := Open(Memory, Options{Served: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(o.Envelope.NetworkModes, sandbox.NetworkAllowlist) || o.Envelope.EgressCertification != sandbox.EgressUnsupported || o.Envelope.Validate() != nil {
+		t.Errorf("%+v", o.Envelope)
 	}
 }

@@ -1,6 +1,10 @@
 package memory
 
-import "github.com/checkfu/checkfu/sandbox"
+import (
+	"slices"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
 
 // DefaultTarget is the tuple of a Provider made with zero Options.
 var DefaultTarget = sandbox.Target{
@@ -35,8 +39,8 @@ var enforcement = sandbox.Enforcement{
 // rather than left at its default, which would claim that the allowlist is
 // ignored.
 // Source: concept "The capability envelope"; grading "The current posture".
-func envelope(target sandbox.Target) sandbox.Capabilities {
-	return sandbox.Capabilities{
+func envelope(target sandbox.Target, noAllowlist bool) sandbox.Capabilities {
+	c := sandbox.Capabilities{
 		Provider:                target.Provider,
 		ProviderRevision:        target.ProviderRevision,
 		MaterializationRevision: target.MaterializationRevision,
@@ -60,4 +64,17 @@ func envelope(target sandbox.Target) sandbox.Capabilities {
 		MaximumResources:        sandbox.Resources{CPUMillis: 1 << 20, MemoryBytes: 1 << 42, DiskBytes: 1 << 42, MaxProcesses: 1 << 20, MaxDurationSeconds: 1 << 20},
 		MaxMounts:               sandbox.MaxMounts,
 	}
+	if noAllowlist {
+		c.NetworkModes = []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkUnrestricted}
+		c.EgressCertification = sandbox.EgressUnsupported
+	}
+	return c
+}
+
+// clone gives the caller slices of its own.
+func clone(c sandbox.Capabilities) sandbox.Capabilities {
+	c.Tiers, c.Platforms = slices.Clone(c.Tiers), slices.Clone(c.Platforms)
+	c.FixedBaseImages, c.PackageManagers = slices.Clone(c.FixedBaseImages), slices.Clone(c.PackageManagers)
+	c.NetworkModes, c.RetentionModes = slices.Clone(c.NetworkModes), slices.Clone(c.RetentionModes)
+	return c
 }

@@ -27,6 +27,9 @@ type Options struct {
 	// Programs are put into /bin of every machine, beside the standard ones or
 	// in their place. Names must be single path components.
 	Programs map[string]Program
+	// NoAllowlist leaves the network mode allowlist out. Its machines connect to
+	// nothing, which only who stands beside the provider knows how to judge.
+	NoAllowlist bool
 }
 
 // Provider is the memory provider. It holds no resource but memory.
@@ -58,7 +61,7 @@ func New(o Options) *Provider {
 		o.Target = DefaultTarget
 	}
 	p := &Provider{
-		caps: envelope(o.Target), seed: o.Seed, clock: o.Clock, programs: standardPrograms(),
+		caps: envelope(o.Target, o.NoAllowlist), seed: o.Seed, clock: o.Clock, programs: standardPrograms(),
 		instances: map[sandbox.InstanceID]*instance{},
 		snapshots: map[sandbox.SnapshotID]*snapshot{},
 		epochs:    map[string]int64{},
@@ -73,7 +76,7 @@ func New(o Options) *Provider {
 
 // Capabilities returns the envelope. Its slices are the caller's.
 func (p *Provider) Capabilities(ctx context.Context) (sandbox.Capabilities, error) {
-	return envelope(p.caps.Target()), ctx.Err()
+	return clone(p.caps), ctx.Err()
 }
 
 // Optional returns all five optional members.
