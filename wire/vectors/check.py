@@ -197,7 +197,7 @@ TYPED = {"unknown_key", "missing_key", "wrong_type", "form", "WirePayloadTooLarg
 
 
 def refused_message(s):
-    if s["reason"] not in TYPED or s["name"].startswith("escape-"):
+    if s["reason"] not in TYPED or s["name"].startswith(("escape-", "depth-")):
         refuses(strict, raw(s))
 
 
