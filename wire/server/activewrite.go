@@ -52,17 +52,14 @@ func (s *Server) transaction(id wire.OperationID, instance sandbox.InstanceID) (
 func (s *Server) mark(o *operation, state sandbox.JournalState, sync bool) error {
 	j := s.journal
 	j.mu.Lock()
-	if o.record.Write == state {
-		j.mu.Unlock()
-		return nil
-	}
+	changed := o.record.Write != state
 	o.record.Write = state
-	change := j.written(o)
+	err := j.save(o)
 	j.mu.Unlock()
-	if !o.durable {
-		return nil
+	if err != nil || !sync || !changed {
+		return err
 	}
-	return j.store.put(sync, change)
+	return j.store.sync()
 }
 
 // orphan is what can be said of a write whose handle went with an earlier

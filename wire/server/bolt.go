@@ -39,9 +39,8 @@ const (
 	storeFile = "journal.db"
 	// lazily is how long a change that nobody waits for may stay in memory.
 	lazily = 50 * time.Millisecond
-	// maxPending is how many bytes of such changes there may be before whoever
-	// makes more waits too.
-	maxPending = 64 << 20
+	// maxPending is how many bytes of such changes wait for it.
+	maxPending = 16 << 20
 	lockWait   = 2 * time.Second
 )
 
@@ -87,35 +86,45 @@ func openBolt(dir string) (*bolt, error) {
 
 var errStoreClosed = errors.New("journal: closed")
 
-func (s *bolt) put(sync bool, changes ...change) error {
+func (s *bolt) queue(changes ...change) error {
 	s.mu.Lock()
-	if s.closed || s.failed != nil {
-		err := s.failed
-		s.mu.Unlock()
-		if err == nil {
-			err = errStoreClosed
-		}
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil || len(changes) == 0 {
 		return err
 	}
 	s.pending = append(s.pending, changes...)
 	for _, c := range changes {
 		s.bytes += len(c.value)
 	}
-	sync = sync || s.bytes > maxPending
-	var f *flushing
-	if sync {
-		if s.waiting == nil {
-			s.waiting = &flushing{done: make(chan struct{})}
-		}
-		f = s.waiting
+	s.poke()
+	return nil
+}
+
+func (s *bolt) sync() error {
+	s.mu.Lock()
+	if err := s.usable(); err != nil {
+		s.mu.Unlock()
+		return err
 	}
+	if s.waiting == nil {
+		s.waiting = &flushing{done: make(chan struct{})}
+	}
+	f := s.waiting
 	s.mu.Unlock()
 	s.poke()
-	if !sync {
-		return nil
-	}
 	<-f.done
 	return f.err
+}
+
+// usable says whether the store takes changes. The caller holds s.mu.
+func (s *bolt) usable() error {
+	if s.failed != nil {
+		return s.failed
+	}
+	if s.closed {
+		return errStoreClosed
+	}
+	return nil
 }
 
 func (s *bolt) poke() {
@@ -139,7 +148,7 @@ func (s *bolt) write() {
 			due, armed = true, false
 		}
 		s.mu.Lock()
-		if len(s.pending) > 0 && s.waiting == nil && !due && !s.closed {
+		if len(s.pending) > 0 && s.waiting == nil && s.bytes < maxPending && !due && !s.closed {
 			if !armed {
 				lazy.Reset(lazily)
 				armed = true

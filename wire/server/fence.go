@@ -82,7 +82,7 @@ func (l *leases) admit(h wire.Lease) (raised bool, err error) {
 	case h.Epoch == e.epoch:
 		return false, nil
 	}
-	if err := l.store.put(true, change{leaseBucket, h.ID, []byte(itoa(h.Epoch))}); err != nil {
+	if err := put(l.store, change{leaseBucket, h.ID, []byte(itoa(h.Epoch))}); err != nil {
 		return false, err
 	}
 	raised = e.epoch >= 0

@@ -120,19 +120,29 @@ func (j *journal) begin(id wire.OperationID, r record) (o *operation, fresh bool
 	r.State, r.Until = running, sandbox.At(j.clock.Now())
 	o = &operation{id: id, durable: !mayRunAgain[r.Endpoint] && j.store.durable(), finished: make(chan struct{}), cancel: func() {}, record: r}
 	j.ops[id] = o
-	change := j.written(o)
+	err = j.save(o)
 	j.mu.Unlock()
-	if o.durable {
-		if err := j.store.put(true, change); err != nil {
-			j.mu.Lock()
-			delete(j.ops, id)
-			o.record.State = rolledBack
-			close(o.finished)
-			j.mu.Unlock()
-			return nil, false, err
-		}
+	if o.durable && err == nil {
+		err = j.store.sync()
+	}
+	if err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		delete(j.ops, id)
+		o.record.State = rolledBack
+		close(o.finished)
+		return nil, false, err
 	}
 	return o, true, nil
+}
+
+// save queues o's record. The caller holds j.mu, so that records are written in
+// the order in which they changed.
+func (j *journal) save(o *operation) error {
+	if !o.durable {
+		return nil
+	}
+	return j.store.queue(j.written(o))
 }
 
 // written is o's record as it is stored. The caller holds j.mu.
@@ -162,15 +172,15 @@ func (j *journal) finish(o *operation, a answer, sync bool, more ...change) erro
 	if o.durable {
 		changes = append(changes, j.written(o), change{resultBucket, string(o.id), a.body})
 	}
+	err := j.store.queue(changes...)
 	j.mu.Unlock()
 	if !sync {
 		close(o.finished)
 	}
-	// A long answer that nobody waits for still leaves memory for the store.
+	// A long answer leaves memory for the store, also where nobody waits for it.
 	long := o.durable && len(a.body) > keptBytes
-	var err error
-	if len(changes) > 0 {
-		err = j.store.put(sync || long, changes...)
+	if (sync || long) && err == nil {
+		err = j.store.sync()
 	}
 	if long && err == nil {
 		j.mu.Lock()
@@ -266,7 +276,7 @@ func (j *journal) allocated(o *operation, instance sandbox.InstanceID, snapshot 
 // Source: contract "Allocation handoff".
 func (j *journal) acknowledge(keys ...string) {
 	j.mu.Lock()
-	var changes []change
+	defer j.mu.Unlock()
 	for _, key := range keys {
 		o := j.owners[key]
 		if o == nil || o.record.State != done || o.unwind != nil {
@@ -274,13 +284,7 @@ func (j *journal) acknowledge(keys ...string) {
 		}
 		delete(j.owners, key)
 		o.record.Owned, o.undo = true, nil
-		if o.durable {
-			changes = append(changes, j.written(o))
-		}
-	}
-	j.mu.Unlock()
-	if len(changes) > 0 {
-		_ = j.store.put(false, changes...) // in order before everything that follows
+		_ = j.save(o) // in order before everything that follows; a store that fails refuses that
 	}
 }
 
@@ -290,11 +294,11 @@ func (j *journal) retract(o *operation) error {
 	o.record.State = retracted
 	delete(j.ops, o.id)
 	close(o.finished)
-	j.mu.Unlock()
+	defer j.mu.Unlock()
 	if !o.durable {
 		return nil
 	}
-	return j.store.put(false, change{operationBucket, string(o.id), nil})
+	return j.store.queue(change{operationBucket, string(o.id), nil})
 }
 
 // thin makes room, and reports whether there is some: the oldest operations go

@@ -193,7 +193,7 @@ func (s *Server) sweep() {
 	gone, more := s.leases.sweep(now)
 	s.processes.end(gone...)
 	if changes = append(changes, more...); len(changes) > 0 {
-		if err := j.store.put(false, changes...); err != nil {
+		if err := j.store.queue(changes...); err != nil {
 			s.log(err)
 		}
 	}

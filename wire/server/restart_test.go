@@ -33,7 +33,7 @@ func durable(t *testing.T, change func(*Options)) (*fixture, string) {
 func (f *fixture) crash(dir string) *fixture {
 	f.Helper()
 	// A commit of which the end is awaited: the file stands still then.
-	f.must(f.s.journal.store.put(true, change{resultBucket, "x", []byte("x")}))
+	f.must(put(f.s.journal.store, change{resultBucket, "x", []byte("x")}))
 	data, err := os.ReadFile(filepath.Join(dir, storeFile))
 	f.must(err)
 	next := f.TempDir()

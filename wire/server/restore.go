@@ -67,7 +67,7 @@ func (j *journal) restore() error {
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	return j.store.put(true, changes...)
+	return put(j.store, changes...)
 }
 
 // restore puts a lost process in the place of each that an earlier server

@@ -61,12 +61,12 @@ func (s *Server) unwind(m wire.RollbackRequest) (*unwinding, error) {
 			record: record{Endpoint: m.Member, State: rolledBack, Until: sandbox.At(j.clock.Now())}}
 		close(o.finished)
 		j.ops[m.OperationID] = o
-		changes := []change{j.written(o)}
+		err := j.save(o)
 		j.mu.Unlock()
-		if err := j.store.put(true, changes...); err != nil {
-			return nil, err
+		if err == nil {
+			err = j.store.sync()
 		}
-		return nil, nil
+		return nil, err
 	}
 	defer j.mu.Unlock()
 	t, _ := o.record.Endpoint.Traits()
@@ -117,11 +117,12 @@ func (s *Server) undo(o *operation, u *unwinding) {
 		}
 	}
 	o.unwind = nil
+	if err == nil {
+		err = j.store.queue(changes...)
+	}
 	j.mu.Unlock()
-	if len(changes) > 0 {
-		if perr := j.store.put(true, changes...); err == nil {
-			err = perr
-		}
+	if err == nil {
+		err = j.store.sync()
 	}
 	if err != nil {
 		err = s.named(o, err)

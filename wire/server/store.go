@@ -19,9 +19,11 @@ const (
 
 // store keeps what must survive the process.
 type store interface {
-	// put writes changes in order, all or none. With sync it returns once they
-	// are durable; without, they become so with the next that is, or soon.
-	put(sync bool, changes ...change) error
+	// queue takes changes in order, all or none. They are durable soon, and at the
+	// latest when a sync that began after it returns. It does not wait.
+	queue(changes ...change) error
+	// sync makes durable all that was queued.
+	sync() error
 	// get returns one value that is durable, nil where there is none.
 	get(b bucket, key string) ([]byte, error)
 	// each calls f for every key of a bucket, in order.
@@ -41,8 +43,17 @@ func openStore(dir string) (store, error) {
 // volatile is the store of a server that remembers in memory alone.
 type volatile struct{}
 
-func (volatile) put(bool, ...change) error                     { return nil }
+func (volatile) queue(...change) error                         { return nil }
+func (volatile) sync() error                                   { return nil }
 func (volatile) get(bucket, string) ([]byte, error)            { return nil, nil }
 func (volatile) each(bucket, func(string, []byte) error) error { return nil }
 func (volatile) durable() bool                                 { return false }
 func (volatile) close() error                                  { return nil }
+
+// put is queue and sync.
+func put(s store, changes ...change) error {
+	if err := s.queue(changes...); err != nil {
+		return err
+	}
+	return s.sync()
+}
