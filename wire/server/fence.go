@@ -157,6 +157,14 @@ func (l *leases) end(ids ...sandbox.InstanceID) []change {
 	return changes
 }
 
+// ended says whether id was an instance of h's lease that is gone.
+func (l *leases) ended(id sandbox.InstanceID, h wire.Lease) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.instances[id]
+	return b != nil && b.Ended && b.Lease == h.ID
+}
+
 // until returns how long an instance is to be remembered for at least; zero for
 // one that is not known.
 func (l *leases) until(id sandbox.InstanceID) time.Time {

@@ -16,6 +16,7 @@ import (
 type hooked struct {
 	sandbox.Provider
 	provision func(context.Context, sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error)
+	activate  func(context.Context, sandbox.InstanceID) (sandbox.Handoff[sandbox.Instance], error)
 	execute   func(context.Context, sandbox.InstanceID, sandbox.Command) (sandbox.Settlement, error)
 	write     func(context.Context, sandbox.InstanceID, sandbox.FileWrite) error
 	open      func(context.Context, sandbox.InstanceID, string, sandbox.ProcessRequest) (sandbox.Process, error)
@@ -35,6 +36,13 @@ func (h *hooked) Provision(ctx context.Context, r sandbox.ProvisionRequest) (san
 		return h.provision(ctx, r)
 	}
 	return h.Provider.Provision(ctx, r)
+}
+
+func (h *hooked) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox.Handoff[sandbox.Instance], error) {
+	if h.activate != nil {
+		return h.activate(ctx, id)
+	}
+	return h.Provider.Activate(ctx, id)
 }
 
 func (h *hooked) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {

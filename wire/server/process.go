@@ -289,9 +289,14 @@ const retireBound = sandbox.RollbackSeconds * time.Second
 // retire ends a process with its instance, or its server. It returns when no
 // goroutine of it runs, or says to the log that the provider holds one.
 func (p *process) retire() {
-	<-p.ready
 	bound := time.NewTimer(retireBound)
 	defer bound.Stop()
+	select {
+	case <-p.ready:
+	case <-bound.C:
+		p.s.log(errors.New("the provider does not come back from opening a process"))
+		return
+	}
 	p.mu.Lock()
 	var u *unwinding
 	if p.opened && p.inner != nil {
@@ -299,7 +304,13 @@ func (p *process) retire() {
 	}
 	p.mu.Unlock()
 	if u != nil {
-		<-u.settled
+		select {
+		case <-u.settled:
+		case <-bound.C:
+			p.s.log(errors.New("the provider does not come back from destroying a process"))
+			p.cancel()
+			return
+		}
 		if u.err != nil {
 			p.s.log(u.err)
 		} else {

@@ -106,6 +106,7 @@ func TestW93AnExitIsAnsweredAgainAndAgain(t *testing.T) {
 	}
 	ok[wire.Empty](f, f.call(wire.Destroy, "", wire.InstanceRequest{InstanceID: l.instance}))
 	f.want(f.call(wire.ProcessWait, "", wire.WaitRequest{InstanceID: l.instance, ProcessID: l.id}), sandbox.NoInstance(sandbox.OpOpenProcess, l.instance))
+	l.destroy() // and nothing of it is left
 }
 
 func TestTheEndOfAnInstanceEndsItsStreams(t *testing.T) {

@@ -343,11 +343,14 @@ func (c *call) processSignal() error {
 }
 
 // processDestroy works from the id alone: one that was not opened yet never will
-// be.
+// be. With its instance everything of it is gone.
 func (c *call) processDestroy() error {
 	m, err := request[wire.ProcessRequest](c)
 	if err != nil {
 		return err
+	}
+	if c.s.leases.ended(m.InstanceID, c.header.Lease) {
+		return c.reply(wire.Empty{})
 	}
 	if err := c.scope(m.InstanceID); err != nil {
 		return err

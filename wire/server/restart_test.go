@@ -121,6 +121,37 @@ func TestW34ACommandRunsOnceAlsoOverACrash(t *testing.T) {
 	gate <- struct{}{}
 }
 
+func TestAnAllocationThatTheCrashCutOffIsIndeterminate(t *testing.T) {
+	h, gate := &hooked{}, make(chan struct{})
+	h.provision = func(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
+		if r.RunID == "cut" {
+			<-gate
+		}
+		return h.Provider.Provision(ctx, r)
+	}
+	h.activate = func(ctx context.Context, id sandbox.InstanceID) (sandbox.Handoff[sandbox.Instance], error) {
+		a, err := h.Provider.Activate(ctx, id)
+		<-gate
+		return a, err
+	}
+	f, dir := durable(t, hook(h))
+	id := f.provision("").Value.InstanceID
+	provision, activate := wire.NewOperationID(), wire.NewOperationID()
+	cut := provisionRequest()
+	cut.RunID = "cut"
+	f.wait = 0
+	f.call(wire.Provision, provision, cut)
+	f.call(wire.Activate, activate, wire.InstanceRequest{InstanceID: id})
+	again := f.crash(dir)
+	again.want(again.call(wire.Provision, provision, cut), sandbox.Failed(sandbox.OpProvision, sandbox.ReasonIndeterminate, nil))
+	for range 2 { // nothing that could not be undone is said to be
+		again.want(again.call(wire.RollbackOperation, "", rollbackOf(provision, wire.Provision)), sandbox.Failed("provision_rollback", sandbox.ReasonIndeterminate, nil))
+	}
+	again.rollback(activate, wire.Activate) // its instance has a name
+	again.census(0)
+	close(gate)
+}
+
 func TestW35WithoutAJournalNothingIsKnown(t *testing.T) {
 	f := newFixture(t, nil)
 	id := f.active()

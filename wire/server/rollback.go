@@ -155,7 +155,10 @@ func (s *Server) compensate(o *operation) error {
 	ctx := s.ctx
 	t, _ := r.Endpoint.Traits()
 	switch {
+	case r.State == lost && r.Endpoint == wire.Activate:
+		return s.provider.Destroy(ctx, r.Instance) // whether it became active or not
 	case r.State == lost && t.Handoff:
+		// What it allocated has no name here. The provider's own sweep finds it.
 		return sandbox.Failed(t.Member, sandbox.ReasonIndeterminate, nil)
 	case undo != nil:
 		return undo(ctx)

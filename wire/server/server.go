@@ -205,8 +205,10 @@ func (s *Server) goes(fn func()) bool {
 
 // Close drains the server: streams get detach{draining}, new calls are refused
 // as overloaded, operations that run are waited for until ctx is done and then
-// cancelled, live processes end, and the journal is closed.
-// Errors: ctx's where something was cancelled; the store's.
+// cancelled, live processes end, and the journal is closed. A provider that does
+// not come back is left behind after 30 s more.
+// Errors: ctx's where something was cancelled; the store's. A second Close does
+// nothing.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	again := s.closing
@@ -230,7 +232,13 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.cancel()
 	s.processes.close()
-	<-done
+	bound := time.NewTimer(retireBound)
+	defer bound.Stop()
+	select {
+	case <-done:
+	case <-bound.C:
+		err = errors.Join(err, errors.New("the provider did not come back from a call that was cancelled"))
+	}
 	return errors.Join(err, s.journal.store.close())
 }
 
