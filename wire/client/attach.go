@@ -103,7 +103,7 @@ func (r *reader) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.hold, k.silent = 0, false
+	k.hold, k.silent, k.late = 0, false, min(watch.first, slack)
 	if r.polling {
 		k.hold = c.options.Wait // a buffering intermediary holds the headers too
 	}

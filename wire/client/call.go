@@ -21,6 +21,7 @@ type call struct {
 	payload  payload
 	hold     time.Duration // how long the server may hold it; < 0: the client's Wait
 	budget   time.Duration // where ctx has no deadline; 0: the client's Deadline
+	late     time.Duration // what headers may take beside the hold; 0: slack
 	silent   bool          // waits for headers as long as the budget lasts
 }
 
@@ -161,7 +162,7 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 	defer cancel(nil)
 	arrived := func() {}
 	if !k.silent || polling {
-		attempt, arrived = headerBound(attempt, k.held(c)+slack, cancel)
+		attempt, arrived = headerBound(attempt, k.held(c)+either(k.late, slack), cancel)
 		defer arrived()
 	}
 	sent := uploads{open: p.open}

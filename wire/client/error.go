@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -31,13 +33,54 @@ type ProtocolError struct {
 func (e *ProtocolError) Error() string {
 	s := string(e.Endpoint) + ": protocol violation"
 	if e.Field != "" {
-		s += ": " + e.Field + ": expected " + e.Expected + ", got " + strconv.QuoteToASCII(e.Got)
+		s += ": " + printable(e.Field) + ": expected " + e.Expected + ", got " + strconv.QuoteToASCII(e.Got)
 	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + printable(e.Err.Error())
 	}
 	return s
 }
+
+// printable escapes what a peer may have put into a name, so that no log shows
+// more lines, or more, than were written.
+func printable(s string) string {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return strconv.QuoteToASCII(s)
+		}
+	}
+	return s
+}
+
+// said reads an error body. Operation names and messages come out in a form
+// that can be printed.
+// Errors: *ProtocolError.
+func said(e wire.Endpoint, data []byte) (failure, err error) {
+	failure, err = wire.DecodeError(data)
+	if err != nil {
+		return nil, violation(e, err)
+	}
+	switch f := failure.(type) {
+	case *sandbox.Error:
+		member, _ := strings.CutSuffix(string(f.Operation), wire.OperationSuffixRollback)
+		if !slices.Contains(sandbox.Operations(), sandbox.Operation(member)) {
+			return nil, broken(e, "operation", "a member of the contract", string(f.Operation))
+		}
+		if f.Err != nil {
+			f.Err = remote(f.Err.Error())
+		}
+	case *wire.Error:
+		if _, known := wire.Endpoint(f.Operation).Traits(); !known && f.Operation != "" {
+			return nil, broken(e, "operation", "an endpoint", f.Operation)
+		}
+	}
+	return failure, nil
+}
+
+// remote is text of the other side, as a cause.
+type remote string
+
+func (r remote) Error() string { return strconv.QuoteToASCII(string(r)) }
 
 // Unwrap returns what the codec found.
 func (e *ProtocolError) Unwrap() error { return e.Err }

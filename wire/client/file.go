@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"hash"
 	"slices"
 	"strconv"
 
@@ -44,9 +45,11 @@ func (c *Client) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.
 	var content []byte
 	err = c.do(ctx, k, func(b *body) error {
 		content = []byte{}
+		sum := sha256.New() // as it comes, while the other side goes on sending
 		return frames(b, func(f wire.Frame) (bool, error) {
 			switch f.Type {
 			case wire.TypeData:
+				sum.Write(f.Payload)
 				content = extend(content, f.Payload)
 				return false, nil
 			case wire.TypeResult:
@@ -54,7 +57,7 @@ func (c *Client) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.
 				if err != nil {
 					return true, err
 				}
-				return true, whole(b.endpoint, content, r.Size, r.Digest)
+				return true, whole(b.endpoint, content, sum, r.Size, r.Digest)
 			}
 			return false, unexpected(f)
 		})
@@ -75,11 +78,11 @@ func extend(b, data []byte) []byte {
 }
 
 // whole holds what came to what was announced.
-func whole(e wire.Endpoint, content []byte, size int64, digest sandbox.Digest) error {
+func whole(e wire.Endpoint, content []byte, sum hash.Hash, size int64, digest sandbox.Digest) error {
 	if int64(len(content)) != size {
 		return broken(e, "size", strconv.Itoa(len(content))+", which came", strconv.FormatInt(size, 10))
 	}
-	if got := digestOf(content); got != digest {
+	if got := sandbox.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil))); got != digest {
 		return broken(e, "digest", string(got)+", of what came", string(digest))
 	}
 	return nil
@@ -96,7 +99,7 @@ func (c *Client) ReadFiles(ctx context.Context, id sandbox.InstanceID, r sandbox
 	}
 	var results []sandbox.FileResult
 	err = c.do(ctx, k, func(b *body) error {
-		batch := batch{endpoint: b.endpoint, wanted: len(r.Files)}
+		batch := batch{endpoint: b.endpoint, wanted: len(r.Files), sum: sha256.New()}
 		err := frames(b, batch.take)
 		results = batch.results
 		return err
@@ -112,7 +115,8 @@ type batch struct {
 	endpoint wire.Endpoint
 	wanted   int
 	results  []sandbox.FileResult
-	current  []byte // data of the file that has no item yet; reused
+	current  []byte    // data of the file that has no item yet; reused
+	sum      hash.Hash // of current
 	total    int64
 }
 
@@ -125,6 +129,7 @@ func (b *batch) take(f wire.Frame) (done bool, err error) {
 		if len(b.current)+len(f.Payload) > sandbox.MaxFileBytes {
 			return false, broken(b.endpoint, "data", "at most 16 MiB of one file", "more")
 		}
+		b.sum.Write(f.Payload)
 		b.current = extend(b.current, f.Payload)
 		return false, nil
 	case wire.TypeItem:
@@ -160,7 +165,7 @@ func (b *batch) item(i wire.FileItem) error {
 		b.results = append(b.results, sandbox.FileResult{Refused: i.Reason})
 		return nil
 	}
-	if err := whole(b.endpoint, b.current, *i.Size, i.Digest); err != nil {
+	if err := whole(b.endpoint, b.current, b.sum, *i.Size, i.Digest); err != nil {
 		return err
 	}
 	// Exactly as long as the file: the next one grows in the same place.
@@ -169,5 +174,6 @@ func (b *batch) item(i wire.FileItem) error {
 	b.results = append(b.results, sandbox.FileResult{Content: content})
 	b.total += int64(len(content))
 	b.current = b.current[:0]
+	b.sum.Reset()
 	return nil
 }

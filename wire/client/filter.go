@@ -81,9 +81,7 @@ func (f *filter) take(frame wire.Frame) (e event, err error) {
 	case wire.TypeTruncated:
 		e.truncated, err = message[wire.Truncated](frame)
 	case wire.TypeError:
-		if e.refused, err = wire.DecodeError(frame.Payload); err != nil {
-			err = violation(wire.ProcessStream, err)
-		}
+		e.refused, err = said(wire.ProcessStream, frame.Payload)
 	case wire.TypePing:
 	default:
 		err = violation(wire.ProcessStream, unexpected(frame))

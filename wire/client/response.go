@@ -98,9 +98,12 @@ func typed(r *http.Response, e wire.Endpoint) error {
 	if err != nil {
 		return lost(err)
 	}
-	failure, err := wire.DecodeError(data)
-	if err != nil {
+	if _, err := wire.DecodeError(data); err != nil {
 		return untyped
+	}
+	failure, err := said(e, data)
+	if err != nil {
+		return err
 	}
 	return refusal(failure)
 }
@@ -170,9 +173,9 @@ func frames(b *body, take func(wire.Frame) (done bool, err error)) error {
 			return fault(b.endpoint, err)
 		}
 		if f.Type == wire.TypeError {
-			failure, err := wire.DecodeError(f.Payload)
+			failure, err := said(b.endpoint, f.Payload)
 			if err != nil {
-				return violation(b.endpoint, err)
+				return err
 			}
 			if err := b.end(r); err != nil {
 				return err

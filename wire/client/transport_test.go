@@ -65,6 +65,10 @@ func TestDeliveries(t *testing.T) {
 		{"W03 a proxy's body behind a provider's headers", once(func(d *delivery) { d.json(500, html) }), 2, 0, "ok"},
 		{"W04 typed 500", typed(sandbox.Failed(sandbox.OpProvision, "provider_error", nil)), 1, 0, "SandboxOperationFailed provider_error"},
 		{"typed 409", typed(sandbox.Conflict(sandbox.OpProvision, "a", "b")), 1, 0, "SandboxLifecycleConflict b"},
+		{"typed, of no member", typed(sandbox.Conflict("rm -rf\n", "a", "b")), 1, 1, "protocol operation"},
+		{"typed, with a message to the terminal", func(d *delivery) {
+			d.json(500, `{"error":{"_tag":"SandboxOperationFailed","operation":"provision","reason":"x","message":"\u001b[2J"}}`)
+		}, 1, 0, "SandboxOperationFailed x"},
 		{"typed, status wrong", func(d *delivery) {
 			body, _, _ := wire.EncodeError(sandbox.Conflict(sandbox.OpProvision, "a", "b"))
 			d.json(502, string(body))
@@ -147,6 +151,9 @@ func TestDeliveries(t *testing.T) {
 				h, err := client.Provision(t.Context(), request())
 				if got := failure(err); got != c.want {
 					t.Errorf("%s (%v), want %s", got, err, c.want)
+				}
+				if err != nil && strings.ContainsAny(err.Error(), "\x1b\n") {
+					t.Errorf("%q", err.Error())
 				}
 				if err == nil && h.Value.InstanceID != "i1" {
 					t.Errorf("%+v", h.Value)
