@@ -60,7 +60,7 @@ func (c *Client) Capabilities(ctx context.Context) (sandbox.Capabilities, error)
 
 // Destroy tears one instance down.
 func (c *Client) Destroy(ctx context.Context, id sandbox.InstanceID) error {
-	k, err := c.newCall(wire.Destroy, c.leases.of(id), wire.InstanceRequest{InstanceID: id})
+	k, err := c.newCall(wire.Destroy, c.leases.ending(id), wire.InstanceRequest{InstanceID: id})
 	if err != nil {
 		return err
 	}
