@@ -12,7 +12,7 @@ var builtins map[string]func(sh *shell, args []string) int
 func init() {
 	builtins = map[string]func(*shell, []string) int{
 		":":  func(*shell, []string) int { return 0 },
-		"cd": builtinCd, "exec": builtinExec, "exit": builtinExit, "export": builtinExport,
+		"cd": builtinCd, "command": builtinCommand, "exec": builtinExec, "exit": builtinExit, "export": builtinExport,
 		"kill": builtinKill, "read": builtinRead, "trap": builtinTrap,
 	}
 }
@@ -62,6 +62,43 @@ func builtinCd(sh *shell, args []string) int {
 	}
 	sh.call.Dir = path
 	return 0
+}
+
+// builtinCommand says where a program is: all of "command" that there is.
+func builtinCommand(sh *shell, args []string) int {
+	if len(args) != 2 || args[0] != "-v" {
+		return sh.call.fail(2, "command: only -v NAME is supported")
+	}
+	name := args[1]
+	path, ok := sh.vars["PATH"]
+	if !ok {
+		path = defaultPath
+	}
+	found := ""
+	switch {
+	case builtins[name] != nil:
+		found = name
+	case strings.Contains(name, "/"):
+		if _, _, err := sh.call.load(sh.call.abs(name), args[1:]); err == nil {
+			found = name
+		}
+	default:
+		for dir := range strings.SplitSeq(path, ":") {
+			at := dir + "/" + name
+			if dir == "" {
+				at = "./" + name
+			}
+			if _, _, err := sh.call.load(sh.call.abs(at), args[1:]); err == nil {
+				found = at
+				break
+			}
+		}
+	}
+	if found == "" {
+		return 127
+	}
+	_, err := io.WriteString(sh.call.Stdout, found+"\n")
+	return sh.call.done(err)
 }
 
 func builtinExec(sh *shell, args []string) int {

@@ -22,7 +22,7 @@
 //	yes [ARG…]   seq [FIRST] LAST   test EXPR   [ EXPR ]   env   pwd   id -u|-g   uname [-m]
 //	mkdir [-p] DIR…   rm [-rf] PATH…   ln -s[fn] TARGET PATH   mv FROM TO   touch FILE…
 //	mkfifo PATH…   chmod OCTAL|+x FILE…   ls [-aA1] [PATH…]   readlink PATH
-//	nc -z HOST PORT   connect HOST PORT   sh -c SCRIPT [NAME ARG…]   sh FILE [ARG…]   sh
+//	nc -z|-w SECONDS HOST PORT   connect HOST PORT   sh -c SCRIPT [NAME ARG…]   sh FILE [ARG…]   sh
 //
 // connect, which real machines do not have, says "connected" or fails. Both
 // probes succeed on an allowlist only for the very text HOST PORT of a
@@ -39,7 +39,7 @@
 //	             while LIST; do LIST; done   or   if LIST; then LIST; [else LIST;] fi
 //	redirection: < > >> 2> 2>> >&2 2>&1 (and 1> and so on)
 //	word:        text, \x, '…', "…", $NAME ${NAME} $0…$9 $# $@ $? $$
-//	builtin:     : cd exec exit export kill [-SIG] $$ read NAME trap ''|- SIG…
+//	builtin:     : cd command -v NAME exec exit export kill [-SIG] $$ read NAME trap ''|- SIG…
 //	refused:     command substitution, unquoted * ? [ ~ ( ), &, <<, for, case, functions, aliases
 //
 // A failed redirection is status 1. A read-only place answers "Read-only file

@@ -273,10 +273,16 @@ func seq(c *Call) int {
 }
 
 func nc(c *Call) int {
-	if len(c.Args) != 3 || c.Args[0] != "-z" {
-		return c.fail(1, "only -z HOST PORT is supported")
+	args := c.Args
+	if len(args) > 2 && args[0] == "-w" { // nothing here takes as long
+		args = args[2:]
+	} else if len(args) > 0 && args[0] == "-z" {
+		args = args[1:]
 	}
-	if !c.Connect(c.Args[1], c.Args[2]) {
+	if len(args) != 2 || len(c.Args) == 2 {
+		return c.fail(1, "only -z HOST PORT and -w SECONDS HOST PORT are supported")
+	}
+	if !c.Connect(args[0], args[1]) {
 		return 1
 	}
 	return 0

@@ -71,6 +71,8 @@ func TestShell(t *testing.T) {
 		{"timeout of an endless loop", `while true; do true; done`, "", "", "timed out"},
 		{"timeout of an endless pipe", `yes | cat >/dev/null`, "", "", "timed out"},
 		{"fifo", `mkfifo /tmp/q; cat /tmp/q`, "", "", "timed out"},
+		{"nc with a limit", `nc -w 4 example.com 443; echo $?; nc -w 4; nc example.com 443`, "1\n", "nc: only -z HOST PORT and -w SECONDS HOST PORT are supported\nnc: only -z HOST PORT and -w SECONDS HOST PORT are supported\n", "exit 001"},
+		{"command", `command -v nc; command -v cd; command -v /bin/nc; command -v /bin/absent || echo $?; PATH=/tmp; command -v nc; command nc`, "/usr/bin/nc\ncd\n/bin/nc\n127\n", "sh: command: only -v NAME is supported\n", "exit 002"},
 		{"network none", `nc -z example.com 443; echo $?; connect example.com 443`, "1\n", "connect: example.com:443: denied\n", "exit 001"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
