@@ -38,14 +38,26 @@ type conformanceFlags struct {
 	census     string
 	image      string
 	runner     bool
+	tokenFile  string
+	pin        string
+	cert, key  string
+	args       []string // of the program of exec:
 }
 
 func (a *app) conformanceCommand() *cobra.Command {
 	f := &conformanceFlags{}
 	cmd := &cobra.Command{
-		Use: "test TARGET", Short: "Run the nine cases and deeper suites against a provider",
-		Long: `Test a provider: builtin:memory, builtin:native (builtin:native:runsc) or
-builtin:native:runc.
+		Use: "test TARGET [-- ARG...]", Short: "Run the nine cases and deeper suites against a provider",
+		Long: `Test a provider. TARGET is one of
+  builtin:memory, builtin:native (builtin:native:runsc), builtin:native:runc
+  unix:PATH, http://127.0.0.1:PORT     a provider that is served on this machine
+  https://HOST[:PORT][/PATH]           one that is served anywhere
+  exec:PROGRAM [-- ARG...]             one that is started for the test: it
+                                       listens at $CHECKFU_LISTEN (unix:PATH) for
+                                       callers with the token in $CHECKFU_TOKEN,
+                                       keeps what must outlive it in the
+                                       directory $CHECKFU_STATE, and ends at
+                                       SIGTERM
 
 The nine cases that define a conforming provider always have their rows. What a
 case needs follows from the envelope that the provider advertises; a case that
@@ -60,14 +72,17 @@ Exit codes: checkfu help conformance`,
   checkfu sandbox test builtin:native --plan
   checkfu sandbox test builtin:native --run 'execute.*' --seed 7f3a
   checkfu sandbox test builtin:native --suite all --out evidence --expect-fail known.txt
+  checkfu sandbox test exec:./run --suite all
+  checkfu sandbox test https://acme.example/checkfu --token-file token --tls-pin sha256:…
   checkfu sandbox test --explain none-egress`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.explain != "" {
 				return explainAlone(cmd, args)
 			}
-			if len(args) != 1 {
+			if len(args) == 0 || len(args) > 1 && !strings.HasPrefix(args[0], "exec:") {
 				return argument.Unexpected("TARGET", "exactly one of "+targets, strings.Join(args, " "))
 			}
+			f.args = args[1:]
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,8 +108,12 @@ Exit codes: checkfu help conformance`,
 	flags.BoolVar(&f.asJSON, "json", false, "print the evidence as canonical JSON")
 	flags.StringVar(&f.explain, "explain", "", "say what a case or check proves, from where, and which faults it catches; a pattern such as 'execute.*' lists")
 	flags.StringVar(&f.census, "census", "", "shell command that lists what the provider has on its host, a line each")
-	flags.StringVar(&f.image, "image", "", "image of the machines (default as in checkfu run)")
+	flags.StringVar(&f.image, "image", "", "image of the machines (default as in checkfu run; over a wire the first fixed image of the envelope, else a reference without bytes)")
 	flags.BoolVar(&f.runner, "through-runner", false, "put the Runner's own checks between the suite and the provider")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token of a unix:, http: or https: target")
+	flags.StringVar(&f.pin, "tls-pin", "", "sha256:… of the public key of an https: target; it alone then says who that is")
+	flags.StringVar(&f.cert, "client-cert", "", "certificate in PEM with which to call an https: target")
+	flags.StringVar(&f.key, "client-key", "", "its private key in PEM")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,15 +25,14 @@ import (
 )
 
 // targets are what can be named, for a person.
-const targets = "builtin:memory, builtin:native, builtin:native:runsc or builtin:native:runc"
+const targets = "builtin:memory, builtin:native, builtin:native:runsc, builtin:native:runc, unix:PATH, http://LOOPBACK:PORT, https://HOST or exec:PROGRAM"
 
 // openTarget makes a target ready. What it returns last closes it.
 // Errors: *argument.Error for a name that is none; what the provider says.
 func (a *app) openTarget(ctx context.Context, name string, f *conformanceFlags) (conformance.Target, func(), error) {
-	builtin, ok := strings.CutPrefix(name, "builtin:")
-	canonical, err := all.Canonical(builtin)
-	if !ok || err != nil {
-		return conformance.Target{}, nil, argument.Unexpected("TARGET", targets, name)
+	open, err := a.opener(name, f)
+	if err != nil {
+		return conformance.Target{}, nil, err
 	}
 	patience, err := argument.Duration("--patience", f.patience)
 	if err != nil {
@@ -44,13 +44,7 @@ func (a *app) openTarget(ctx context.Context, name string, f *conformanceFlags) 
 			return conformance.Target{}, nil, err
 		}
 	}
-	var target conformance.Target
-	closeTarget := func() {}
-	if canonical == all.Memory {
-		target, err = openMemory(f)
-	} else {
-		target, closeTarget, err = a.openHost(ctx, canonical, f)
-	}
+	target, closeTarget, err := open(ctx, patience)
 	if err != nil {
 		return conformance.Target{}, nil, err
 	}
@@ -69,6 +63,39 @@ func (a *app) openTarget(ctx context.Context, name string, f *conformanceFlags) 
 		return conformance.Target{}, nil, err
 	}
 	return target, closeTarget, nil
+}
+
+// opener finds out what kind of target a name means, and refuses what was said
+// of another kind.
+// Errors: *argument.Error.
+func (a *app) opener(name string, f *conformanceFlags) (func(context.Context, time.Duration) (conformance.Target, func(), error), error) {
+	kind, rest, _ := strings.Cut(name, ":")
+	if err := f.belongs(kind); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "builtin":
+		canonical, err := all.Canonical(rest)
+		if err != nil {
+			break
+		}
+		return func(ctx context.Context, _ time.Duration) (conformance.Target, func(), error) {
+			if canonical == all.Memory {
+				target, err := openMemory(f)
+				return target, func() {}, err
+			}
+			return a.openHost(ctx, canonical, f)
+		}, nil
+	case "unix", "http", "https":
+		return func(ctx context.Context, patience time.Duration) (conformance.Target, func(), error) {
+			return openWire(ctx, name, f, patience)
+		}, nil
+	case "exec":
+		return func(ctx context.Context, patience time.Duration) (conformance.Target, func(), error) {
+			return openProgram(ctx, rest, f, patience)
+		}, nil
+	}
+	return nil, argument.Unexpected("TARGET", targets, name)
 }
 
 // openMemory is the oracle.
@@ -135,7 +162,7 @@ func throughRunner(ctx context.Context, target *conformance.Target) error {
 		if err != nil {
 			return nil, err
 		}
-		r, err := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: p}}, Clock: target.Clock}.Attach(ctx, envelope.Target())
+		r, err := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: p, Remote: target.Remote}}, Clock: target.Clock}.Attach(ctx, envelope.Target())
 		if err != nil {
 			return nil, err
 		}

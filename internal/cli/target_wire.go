@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/checkfu/checkfu/conformance"
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/suite/lab"
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire/client"
+)
+
+// meetTime bounds how long a target may take until it has said what it is.
+const meetTime = 10 * time.Second
+
+// placeholder is the image where nobody names one: a provider that has images
+// will not know it, one that needs none will not mind.
+var placeholder = "image.invalid/placeholder@" + canonical.Digest([]byte("checkfu placeholder image"))
+
+// belongs refuses flags that say nothing of a kind of target.
+// Errors: *argument.Error.
+func (f *conformanceFlags) belongs(kind string) error {
+	for _, each := range []struct {
+		flag, value string
+		kinds       []string
+	}{
+		{"--token-file", f.tokenFile, []string{"unix", "http", "https"}},
+		{"--tls-pin", f.pin, []string{"https"}},
+		{"--client-cert", f.cert, []string{"https"}},
+		{"--client-key", f.key, []string{"https"}},
+	} {
+		if each.value != "" && !slices.Contains(each.kinds, kind) {
+			return argument.Wrong("%s: expected a target of %s: beside it, got %s:", each.flag, strings.Join(each.kinds, ":, "), kind)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return argument.Wrong("--client-cert, --client-key: expected both or neither")
+	}
+	return nil
+}
+
+// openWire makes what is served at base a target.
+// Errors: *argument.Error; what kept it from being met.
+func openWire(ctx context.Context, base string, f *conformanceFlags, patience time.Duration) (conformance.Target, func(), error) {
+	o := client.Options{Base: base, Pin: sandbox.Digest(f.pin)}
+	if f.tokenFile != "" {
+		tokens, err := readTokens(f.tokenFile, false)
+		if err != nil {
+			return conformance.Target{}, nil, err
+		}
+		o.Token = tokens[0]
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return conformance.Target{}, nil, argument.Wrong("--client-cert, --client-key: %v", err)
+		}
+		o.Certificate = &pair
+	}
+	c, err := meet(ctx, o, min(patience, meetTime))
+	if err != nil {
+		return conformance.Target{}, nil, err
+	}
+	target, closeLab, err := remoteTarget(ctx, c, f, onThisHost(base))
+	if err != nil {
+		_ = c.Close()
+		return conformance.Target{}, nil, err
+	}
+	return target, func() { _ = c.Close(); closeLab() }, nil
+}
+
+// meet connects within limit. Somebody who answers, and is no provider, is
+// found out by then too.
+// Errors: *argument.Error for an option that cannot be; why it was not met.
+func meet(ctx context.Context, o client.Options, limit time.Duration) (*client.Client, error) {
+	// The end of a context hides what was met; the end of a deadline does not.
+	first := o
+	first.Deadline = limit
+	c, err := client.Dial(ctx, first)
+	if err == nil {
+		_ = c.Close()
+		c, err = client.Dial(ctx, o)
+	}
+	switch e := err.(type) {
+	case nil:
+		return c, nil
+	case *client.OptionError:
+		if e.Option == "base" {
+			return nil, argument.Unexpected("TARGET", e.Expected, e.Got)
+		}
+		return nil, argument.Unexpected("--tls-pin", e.Expected, e.Got)
+	}
+	return nil, fmt.Errorf("%s: not met within %v: %w", o.Base, limit, err)
+}
+
+// remoteTarget is a target behind a client. near says that it stands on this
+// host: then the lab's destinations are where its machines could reach them.
+func remoteTarget(ctx context.Context, c *client.Client, f *conformanceFlags, near bool) (conformance.Target, func(), error) {
+	target := conformance.Target{Provider: c, Remote: true}
+	envelope, err := c.Capabilities(ctx)
+	if err != nil {
+		return target, nil, err
+	}
+	if target.Image, err = imageFor(envelope, f.image); err != nil {
+		return target, nil, err
+	}
+	if !near || f.plan {
+		return target, func() {}, nil
+	}
+	network, err := lab.Open()
+	if err != nil {
+		return target, nil, err
+	}
+	target.Network = network
+	return target, func() { _ = network.Close() }, nil
+}
+
+// imageFor is the image that was named, else the first that the envelope is
+// fixed to, else one that nobody has.
+// Errors: *argument.Error.
+func imageFor(envelope sandbox.Capabilities, named string) (string, error) {
+	fixed := envelope.ImageMode == sandbox.ImageFixed
+	switch {
+	case named != "" && sandbox.ImageDigest(named) == "":
+		return "", argument.Unexpected("--image", "NAME@sha256:DIGEST for a provider over a wire, which has its own store", named)
+	case named != "" && fixed && !slices.Contains(envelope.FixedBaseImages, named):
+		return "", argument.Unexpected("--image", "one of the fixed images of the envelope", named)
+	case named != "":
+		return named, nil
+	case fixed && len(envelope.FixedBaseImages) > 0:
+		return envelope.FixedBaseImages[0], nil
+	}
+	return placeholder, nil
+}
+
+// onThisHost reports whether base is an address of this very machine.
+func onThisHost(base string) bool {
+	if strings.HasPrefix(base, "unix:") {
+		return true
+	}
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	if isLoopback(host) {
+		return true
+	}
+	ours, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(ours, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(net.ParseIP(host))
+	})
+}
