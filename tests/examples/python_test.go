@@ -1,0 +1,147 @@
+// Package examples runs the conformance suite against the example providers, as
+// a Runner reaches any provider: as programs of their own, over the wire.
+package examples
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/checkfu/checkfu/conformance"
+	"github.com/checkfu/checkfu/conformance/conformancetest"
+	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/suite/lab"
+	"github.com/checkfu/checkfu/wire/client"
+)
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// noNamespaces is the exit code of a provider that cannot make machines here.
+const noNamespaces = 4
+
+// spawn starts the program of a provider and waits until it answers. The test
+// is skipped where this machine gives no namespaces.
+func spawn(t *testing.T, program string) (*client.Client, string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "provider") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(dir, "state")
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+dir+"/socket", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+state)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for tick := time.NewTicker(20 * time.Millisecond); ; {
+		c, err := client.Dial(ctx, client.Options{Base: "unix:" + dir + "/socket", Token: token})
+		if err == nil {
+			tick.Stop()
+			t.Cleanup(func() {
+				c.Close()
+				leave(t, cmd, ended, state)
+				if said.Len() > 0 {
+					t.Errorf("it said: %s", said.Bytes())
+				}
+			})
+			return c, state
+		}
+		select {
+		case err := <-ended:
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == noNamespaces {
+				t.Skip(said.String())
+			}
+			t.Fatalf("%v: %s", err, said.Bytes())
+		case <-ctx.Done():
+			_ = cmd.Process.Kill()
+			t.Fatalf("it does not answer: %v", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// leave ends a provider as the suite does, and wants nothing left of it.
+func leave(t *testing.T, cmd *exec.Cmd, ended <-chan error, state string) {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	bound := time.NewTimer(30 * time.Second)
+	defer bound.Stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-bound.C:
+		_ = cmd.Process.Kill()
+		t.Error("SIGTERM does not end it")
+	}
+	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+		t.Errorf("left in its state: %v, %v", left, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), state) {
+		t.Errorf("left mounted, or %v", err)
+	}
+}
+
+func python(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3")
+	}
+	program, err := filepath.Abs("../../examples/provider-python/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// TestPython: the day-one tier skips four of the nine and passes five, and what
+// it has of the deeper suites holds.
+func TestPython(t *testing.T) {
+	c, _ := spawn(t, python(t))
+	network, err := lab.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = network.Close() })
+	envelope, err := c.Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep := conformancetest.Golden(t, conformance.Target{
+		Name: "exec:examples/provider-python", Provider: c, Remote: true, Image: envelope.FixedBaseImages[0], Network: network,
+	}, conformance.Options{
+		Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
+	}, "testdata/python.golden")
+	skipped, passed := 0, 0
+	for _, row := range rep.Cases {
+		switch row.Status {
+		case report.Skip:
+			skipped++
+		case report.Pass:
+			passed++
+		}
+	}
+	if skipped != 4 || passed != 5 || rep.ExitCode != report.ExitConformant {
+		t.Errorf("%d skipped, %d passed, exit code %d: %s", skipped, passed, rep.ExitCode, rep.Reason)
+	}
+}
