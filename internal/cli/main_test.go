@@ -30,6 +30,7 @@ func TestScripts(t *testing.T) {
 		"nofiles": noFilesMatch,
 	}
 	maps.Copy(commands, sandboxCommands)
+	maps.Copy(commands, servingCommands)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {

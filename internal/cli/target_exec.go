@@ -22,11 +22,9 @@ import (
 	"github.com/checkfu/checkfu/wire/client"
 )
 
-// Bounds of a program that is started for a test.
-const (
-	listenTime = 10 * time.Second // until it accepts
-	endTime    = 10 * time.Second // from SIGTERM to SIGKILL
-)
+// programTime bounds how long a program that is started for a test may take
+// until it accepts, until it has said what it is, and from SIGTERM to SIGKILL.
+const programTime = 10 * time.Second
 
 // program serves a provider for one test, in a directory that goes with it.
 // It is not called concurrently.
@@ -55,7 +53,7 @@ func openProgram(ctx context.Context, path string, f *conformanceFlags, patience
 	if err != nil {
 		return conformance.Target{}, nil, err
 	}
-	p := &program{path: found, args: f.args, dir: dir, limit: min(patience, listenTime)}
+	p := &program{path: found, args: f.args, dir: dir, limit: min(patience, programTime)}
 	p.options = client.Options{Base: "unix:" + filepath.Join(dir, "socket"), Token: newToken()}
 	target, closeLab, err := p.open(ctx, f)
 	if err != nil {
@@ -154,7 +152,7 @@ func (p *program) leave() {
 func (p *program) close() {
 	p.leave()
 	if p.run != nil {
-		p.run.end()
+		p.run.end(p.limit)
 	}
 	_ = os.RemoveAll(p.dir)
 }
@@ -221,10 +219,10 @@ func (e *execution) kill() {
 	<-e.ended
 }
 
-// end asks the program to end, and ends it.
-func (e *execution) end() {
+// end asks the program to end, and ends it when limit is over.
+func (e *execution) end(limit time.Duration) {
 	e.signal(syscall.SIGTERM)
-	late := time.NewTimer(endTime)
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
 	case <-e.ended:

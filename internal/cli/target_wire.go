@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
 	"github.com/checkfu/checkfu/wire/client"
 )
 
@@ -98,7 +100,32 @@ func meet(ctx context.Context, o client.Options, limit time.Duration) (*client.C
 		}
 		return nil, argument.Unexpected("--tls-pin", e.Expected, e.Got)
 	}
-	return nil, fmt.Errorf("%s: not met within %v: %w", o.Base, limit, err)
+	return nil, notMet(ctx, o.Base, limit, err)
+}
+
+// notMet says why nobody was met, for a person who has to find out what to do.
+func notMet(ctx context.Context, base string, limit time.Duration, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if failed, ok := errors.AsType[*sandbox.Error](err); ok && failed.Err != nil {
+		err = failed.Err
+	}
+	if refused, ok := errors.AsType[*wire.Error](err); ok {
+		switch refused.Tag {
+		case wire.TagUnauthenticated:
+			return fmt.Errorf("%s does not know its caller: expected the token, or certificate, that it takes (--token-file, --client-cert): %w", base, refused)
+		case wire.TagForbidden:
+			return fmt.Errorf("%s refuses its caller: expected a certificate that it takes (--client-cert): %w", base, refused)
+		}
+	}
+	if peer, ok := errors.AsType[*client.PeerError](err); ok {
+		return fmt.Errorf("%s is answered by another than --tls-pin names: %w", base, peer)
+	}
+	if chain, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("%s shows a certificate that nobody vouches for (pin its key with --tls-pin): %w", base, chain)
+	}
+	return fmt.Errorf("%s: no provider of this wire within %v: %w", base, limit, err)
 }
 
 // remoteTarget is a target behind a client. near says that it stands on this
