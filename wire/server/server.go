@@ -120,6 +120,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
+	if r.Context().Err() != nil {
+		// The caller has gone, or half of its connection has: then it reads yet, and
+		// must not take the end of its waiting for the provider's last word.
+		panic(http.ErrAbortHandler)
+	}
 	if r.ContentLength != 0 && !c.whole && r.ProtoMajor == 1 {
 		// The rest of the body is not waited for: it may never come.
 		w.Header().Set("Connection", "close")
