@@ -73,17 +73,16 @@ func (s *session) exchange(r request, f Fault) bool {
 		p.did(f.Kind)
 		p.work.Go(func() { p.again(r) })
 	}
-	if _, err := server.Write(r.raw); err != nil {
-		return false
-	}
-	if f.Kind == HalfClose {
-		if c, ok := server.(interface{ CloseWrite() error }); ok {
-			p.did(f.Kind)
-			_ = c.CloseWrite()
-		}
-	}
+	sent := make(chan error, 1)
+	p.work.Go(func() { sent <- s.send(server, r, f) })
 	out, limit := s.to(f)
-	more, err := relay(out, server)
+	more, err := relay(out, server) // which may come before the request was taken whole
+	select {
+	case err := <-sent:
+		more = more && err == nil
+	default:
+		more = false // nobody takes the rest of it any more
+	}
 	switch {
 	case f.Kind == Lose || f.Kind == Untyped:
 		p.did(f.Kind)
@@ -104,6 +103,16 @@ func (s *session) exchange(r request, f Fault) bool {
 		return false
 	}
 	return more && err == nil && f.Kind != HalfClose
+}
+
+// send gives the request to the server.
+func (s *session) send(server net.Conn, r request, f Fault) error {
+	_, err := server.Write(r.raw)
+	if c, ok := server.(interface{ CloseWrite() error }); ok && err == nil && f.Kind == HalfClose {
+		s.p.did(f.Kind)
+		err = c.CloseWrite()
+	}
+	return err
 }
 
 // to is where the response of a fault goes; limit is set where it ends early.

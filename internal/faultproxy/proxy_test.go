@@ -32,6 +32,12 @@ func serve(t *testing.T, script faultproxy.Script) *served {
 	before := runtime.NumGoroutine()
 	s := &served{}
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(413)
+			io.WriteString(w, "no")
+			return
+		}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			s.broken.Add(1)
@@ -165,6 +171,15 @@ func TestCutsAtEveryByte(t *testing.T) {
 		if !strings.HasPrefix("hello", string(got)) {
 			t.Errorf("%q after %d", got, after)
 		}
+	}
+}
+
+// A server may refuse a request that it does not read; its answer comes through.
+func TestAnEarlyAnswerComesThrough(t *testing.T) {
+	s := serve(t, func(faultproxy.Exchange) faultproxy.Fault { return faultproxy.Fault{} })
+	status, got, err := s.post("/refused", make([]byte, 16<<20))
+	if status != 413 || string(got) != "no" || err != nil {
+		t.Error(status, got, err)
 	}
 }
 
