@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -101,6 +102,9 @@ func (in *input) credit(want int) (int, error) {
 	}
 }
 
+// inputGrace is how long a delivery outlives the process.
+const inputGrace = 5 * time.Second
+
 // deliver sends one part and says how much of it was taken: all, or nothing
 // where the credit was not what it was said to be.
 func (in *input) deliver(part []byte, end bool) (int, error) {
@@ -117,7 +121,21 @@ func (in *input) deliver(part []byte, end bool) (int, error) {
 	}
 	k.budget = wire.MaxDeadline
 	var w wire.Window
-	err = p.c.exchange(p.live, k, into(&w))
+	ctx, cancel := context.WithCancel(p.c.calling)
+	defer cancel()
+	// The exit can be quicker on its way than the answer to what the process
+	// still took: that answer is waited for, or a taken write would be called
+	// lost.
+	defer context.AfterFunc(p.live, func() {
+		t := time.NewTimer(inputGrace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-ctx.Done():
+		}
+	})()
+	err = p.c.exchange(ctx, k, into(&w))
 	if err == nil {
 		if w.InputOffset < offset+int64(len(part)) {
 			return 0, p.violate(broken(wire.ProcessInput, "input_offset", "at least "+number(offset+int64(len(part))), number(w.InputOffset)))

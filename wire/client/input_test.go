@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 // guest takes input as a provider does: offsets, credit, all or nothing.
 type guest struct {
 	taken  []byte
-	limit  int64
+	limit  atomic.Int64 // also raised by tests
 	ended  bool
 	closed string // a cause
 }
@@ -31,7 +32,7 @@ func (g *guest) input(d *delivery) (wire.Window, error) {
 	if err != nil {
 		return wire.Window{}, err
 	}
-	w := wire.Window{InputOffset: int64(len(g.taken)), InputCredit: g.limit - int64(len(g.taken))}
+	w := wire.Window{InputOffset: int64(len(g.taken)), InputCredit: g.limit.Load() - int64(len(g.taken))}
 	fail := func(tag wire.Tag) (wire.Window, error) {
 		return w, &wire.Error{Tag: tag, InputOffset: w.InputOffset, InputCredit: w.InputCredit, Cause: g.closed}
 	}
@@ -47,7 +48,7 @@ func (g *guest) input(d *delivery) (wire.Window, error) {
 	}
 	g.taken = append(g.taken, rest...)
 	g.ended = g.ended || call.End
-	return wire.Window{InputOffset: int64(len(g.taken)), InputCredit: g.limit - int64(len(g.taken))}, nil
+	return wire.Window{InputOffset: int64(len(g.taken)), InputCredit: g.limit.Load() - int64(len(g.taken))}, nil
 }
 
 // fed runs a process whose input answer handles; windows sent on the channel
@@ -89,11 +90,12 @@ func fed(t *testing.T, answer func(d *delivery), test func(t *testing.T, p *peer
 // W80: 1.37 MiB pass through 64 KiB of credit, and W77, W83: lost answers double
 // nothing.
 func TestInputThroughSmallCredit(t *testing.T) {
-	g := &guest{limit: 64 << 10}
+	g := &guest{}
+	g.limit.Store(64 << 10)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1370<<10/16)
 	fed(t, func(d *delivery) {
 		w, err := g.input(d)
-		g.limit = int64(len(g.taken)) + 64<<10 // the guest has read it all
+		g.limit.Store(int64(len(g.taken)) + 64<<10) // the guest has read it all
 		w.InputCredit = 64 << 10
 		switch {
 		case d.n%3 == 0:
@@ -125,7 +127,8 @@ func TestInputThroughSmallCredit(t *testing.T) {
 // W79, W81: without credit a write waits, also for minutes; a window that was
 // overtaken opens nothing.
 func TestInputWaitsForWindow(t *testing.T) {
-	g := &guest{limit: 64 << 10}
+	g := &guest{}
+	g.limit.Store(64 << 10)
 	fed(t, func(d *delivery) {
 		w, err := g.input(d)
 		if err != nil {
@@ -147,7 +150,7 @@ func TestInputWaitsForWindow(t *testing.T) {
 			t.Fatal("written without credit", err)
 		default:
 		}
-		g.limit += 10
+		g.limit.Add(10)
 		began := time.Now()
 		windows <- wire.Window{InputOffset: 64 << 10, InputCredit: 10}
 		if err := <-done; err != nil || len(g.taken) != 64<<10+10 || time.Since(began) != 0 {
@@ -158,10 +161,11 @@ func TestInputWaitsForWindow(t *testing.T) {
 
 // Where no window comes down the stream, it is asked for.
 func TestInputAsksForWindow(t *testing.T) {
-	g := &guest{limit: 64 << 10}
+	g := &guest{}
+	g.limit.Store(64 << 10)
 	fed(t, func(d *delivery) {
 		if d.n == 5 {
-			g.limit += 1000
+			g.limit.Add(1000)
 		}
 		w, err := g.input(d)
 		if err != nil {
@@ -216,14 +220,15 @@ func TestInputAnswers(t *testing.T) {
 // W78: a limit that was less than it was said to be takes nothing, and goes on
 // from what it says now.
 func TestInputBufferFull(t *testing.T) {
-	g := &guest{limit: 5}
+	g := &guest{}
+	g.limit.Store(5)
 	fed(t, func(d *delivery) {
 		w, err := g.input(d)
 		if err != nil {
 			d.fail(err)
 			return
 		}
-		g.limit += w.InputOffset
+		g.limit.Add(w.InputOffset)
 		d.reply(200, w)
 	}, func(t *testing.T, p *peer, proc sandbox.Process, windows chan<- wire.Window) {
 		if _, err := proc.Input().Write([]byte("0123456789")); err != nil || string(g.taken) != "0123456789" {
