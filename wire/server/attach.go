@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,9 +103,19 @@ func (p *process) attach(c *call, m wire.StreamRequest) (*attachment, []byte, er
 	if err := p.s.leases.current(c.header.Lease); err != nil {
 		return nil, nil, err
 	}
+	a := &attachment{
+		id: m.AttachID, epoch: c.header.Lease.Epoch, wake: make(chan struct{}, 1), at: m.Cursor, errAt: p.errs.low(),
+		line: &line{outbox: outbox{w: c.w, rc: http.NewResponseController(c.w), stall: p.s.opt.Stall}},
+	}
 	switch {
 	case p.lost != nil:
 		return nil, nil, p.lost
+	case slices.Contains(p.overtaken[:], m.AttachID):
+		// A delivery that was late. It takes the place of nobody, nor kills by a
+		// cursor that was right when it was sent.
+		a.end(wire.Detach{Reason: wire.DetachSuperseded, AttachID: p.latest})
+		frames, err := message(nil, wire.TypeOpen, p.openedLocked())
+		return a, frames, err
 	case m.Cursor > p.out.end:
 		p.killLocked()
 		return nil, nil, &wire.Error{Tag: wire.TagCursorAhead, End: p.out.end}
@@ -117,9 +128,9 @@ func (p *process) attach(c *call, m wire.StreamRequest) (*attachment, []byte, er
 	if p.reader != nil {
 		p.reader.end(wire.Detach{Reason: wire.DetachSuperseded, AttachID: m.AttachID})
 	}
-	a := &attachment{
-		id: m.AttachID, epoch: c.header.Lease.Epoch, wake: make(chan struct{}, 1), at: m.Cursor, errAt: p.errs.low(),
-		line: &line{outbox: outbox{w: c.w, rc: http.NewResponseController(c.w), stall: p.s.opt.Stall}},
+	if p.latest != m.AttachID {
+		copy(p.overtaken[1:], p.overtaken[:])
+		p.overtaken[0], p.latest = p.latest, m.AttachID
 	}
 	p.reader = a
 	frames, err := message(nil, wire.TypeOpen, p.openedLocked())

@@ -332,6 +332,29 @@ func TestW69TheNewestReaderWins(t *testing.T) {
 	next.complete(all, 0)
 }
 
+// A network that delivers an attachment a second time, late, lets nobody fall
+// out who came since.
+func TestALateAttachmentTakesNobodysPlace(t *testing.T) {
+	l, p := pick(t, nil)
+	first := wire.StreamRequest{InstanceID: l.instance, ProcessID: l.id, AttachID: wire.NewAttachID(), HeartbeatMS: 1000}
+	old := l.ask(first)
+	old.next() // open
+	l.say(p, "x")
+	if f := old.next(); f.Type != wire.TypeOut {
+		t.Fatalf("%x", f.Type)
+	}
+	next := l.attach(0)
+	old.drain(1)
+	late := l.ask(first)
+	late.next() // open
+	if got := late.drain(0); got.detach == nil || got.detach.Reason != wire.DetachSuperseded || got.detach.AttachID == first.AttachID {
+		t.Errorf("%+v", got.detach)
+	}
+	p.close(0)
+	all := next.drain(0)
+	next.complete(all, 0)
+}
+
 func TestAReaderThatStandsStillIsLetGoOfInTime(t *testing.T) {
 	l, p := pick(t, nil)
 	stuck := l.attach(0)

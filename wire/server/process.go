@@ -54,6 +54,8 @@ type process struct {
 	truncated bool  // a reader fell behind the low-water mark
 	input     input
 	reader    *attachment
+	latest    wire.AttachID     // the newest attachment's
+	overtaken [32]wire.AttachID // of those that were newest before, the last first
 	killing   *unwinding
 }
 

@@ -44,9 +44,15 @@ type stream struct {
 
 func (l *live) open(cursor, waitMS int64) *stream {
 	l.Helper()
-	body, err := wire.Encode(wire.StreamRequest{
+	return l.ask(wire.StreamRequest{
 		InstanceID: l.instance, ProcessID: l.id, AttachID: wire.NewAttachID(), Cursor: cursor, WaitMS: waitMS, HeartbeatMS: 1000,
 	})
+}
+
+// ask sends one request for a stream.
+func (l *live) ask(m wire.StreamRequest) *stream {
+	l.Helper()
+	body, err := wire.Encode(m)
 	l.must(err)
 	ctx, cancel := context.WithCancel(l.Context())
 	l.Cleanup(cancel)
