@@ -16,10 +16,10 @@ var errHung = errors.New("the target did not answer")
 func Hung(err error) bool { return errors.Is(err, errHung) }
 
 // panicked is what became of a call that panicked.
-type panicked struct{ value any }
+type panicked struct{ said string }
 
 // Error is one line.
-func (p *panicked) Error() string { return "panic: " + text(p.value) }
+func (p *panicked) Error() string { return "panic: " + p.said }
 
 // grace is how long a call that was told to end may still take, by the
 // machine's clock.
@@ -96,12 +96,18 @@ func bounded[V any](ctx context.Context, w wait, call func(context.Context) (V, 
 	}
 }
 
-// survive makes a call and lives through its panic.
+// survive makes a call and lives through its panic. An error is a value of the
+// target too: one whose text never comes, or that wraps itself, is found here,
+// where somebody waits with a bound, and not where the engine reads it.
 func survive[V any](ctx context.Context, call func(context.Context) (V, error)) (value V, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &panicked{p}
+			err = &panicked{text(p)}
 		}
 	}()
-	return call(ctx)
+	value, err = call(ctx)
+	if err != nil {
+		_, _ = err.Error(), Hung(err)
+	}
+	return value, err
 }
