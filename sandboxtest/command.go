@@ -166,6 +166,7 @@ func commandFaults() []Saboteur {
 			}}
 		}},
 	}
+	all = append(all, outputFaults()...)
 	for i, check := range []struct {
 		id, fault string
 		over      func(c *sandbox.Command) bool

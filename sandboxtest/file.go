@@ -11,7 +11,7 @@ import (
 
 // fileFaults are wrong in reading, writing or listing.
 func fileFaults() []Saboteur {
-	return slices.Concat(writeFaults(), readFaults(), batchFaults(), listFaults(), projectFaults(), deepFileFaults())
+	return slices.Concat(writeFaults(), readFaults(), batchFaults(), listFaults(), projectFaults(), deepFileFaults(), staleFaults())
 }
 
 // pendingFiles wait for a real file system.

@@ -64,7 +64,7 @@ type Pending struct {
 // Saboteurs returns all of them, group by group.
 func Saboteurs() []Saboteur {
 	return slices.Concat(envelopeFaults(), identityFaults(), handoffFaults(), stateFaults(), commandFaults(), fileFaults(),
-		activeWriteFaults(), snapshotFaults(), cleanupFaults(), processFaults(), networkFaults(), cheats(), unlisted())
+		activeWriteFaults(), snapshotFaults(), lostFaults(), cleanupFaults(), processFaults(), networkFaults(), cheats(), timeFaults(), neighbourFaults())
 }
 
 // PendingSaboteurs returns those that wait for their member.

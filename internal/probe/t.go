@@ -239,6 +239,14 @@ func (t *T) Workspace() string { return t.run.workspace }
 // Now is the target's time.
 func (t *T) Now() time.Time { return t.run.clock.Now() }
 
+// Present reports whether at is about now: hours of a wrong zone are not, and a
+// clock that is some seconds off is.
+func (t *T) Present(at sandbox.Timestamp) bool {
+	const skew = 5 * time.Minute
+	when, err := at.Time()
+	return err == nil && when.Sub(t.Now()).Abs() <= skew
+}
+
 // Sleep lets d pass on the target's clock: by moving it where it can be moved.
 func (t *T) Sleep(d time.Duration) {
 	if !t.run.sleep(t.ctx, d) {

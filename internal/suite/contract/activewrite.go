@@ -150,6 +150,16 @@ func (w site) has(check, path, want string) {
 	w.t.Check(check, got == want, want+" in "+path, strconv.Quote(got))
 }
 
+// large publishes a body that is larger than most frames and reports whether
+// the workload has it.
+func (w site) large() bool {
+	path, body := w.open+"/"+w.t.Nonce(), ample(w.t, 1<<20+1)
+	tx := w.begin(path)
+	w.t.Need("stage", tx.Stage(w.t.Context(), sandbox.FileWrite{Path: path, Content: body}))
+	w.t.Need("dispatch", tx.Dispatch(w.t.Context(), func() {}))
+	return holds(w.Machine, path, body)
+}
+
 func publishes(t *probe.T) {
 	w := newSite(t)
 	old, made := w.open+"/old", w.open+"/"+t.Nonce()+"/deep/made"
@@ -167,6 +177,7 @@ func publishes(t *probe.T) {
 	}
 	state, err = tx.Inspect(t.Context())
 	t.Check("committed", err == nil && state == sandbox.JournalCommitted, string(sandbox.JournalCommitted), string(state))
+	t.Check("large", w.large(), "a body of more than a megabyte, whole", "another")
 }
 
 // allOrNothing lets the workload put a directory where the second file is to

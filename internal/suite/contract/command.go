@@ -65,10 +65,14 @@ func commands() []probe.Probe {
 
 func exitCodes(t *probe.T) {
 	m := t.Machine(probe.Shape{})
-	for _, code := range []int64{0, 1, 2, 126, 127, 255} {
+	// 124 is how the program timeout reports one, and shells report a signal by
+	// 128 and its number: here they are what the command itself ended with.
+	for _, code := range []int64{0, 1, 2, 124, 126, 127, 130, 137, 143, 255} {
 		s := m.Sh(fmt.Sprintf("exit %d", code))
 		t.Check("code", probe.Code(s) == code, fmt.Sprint("exit code ", code), ending(s))
 	}
+	s := m.Run(feed(letters(t, 16), "cat; exit 3"))
+	t.Check("with-input", probe.Code(s) == 3, "exit code 3", ending(s))
 }
 
 // ending is how a settlement ended, for a person.

@@ -31,6 +31,14 @@ func boundedCommands() []probe.Probe {
 			Title: "what lies one over a bound of a command is refused", Requires: needs, Run: boundsRefused,
 		},
 		{
+			ID: "execute.large-output", Suite: report.Contract, Clause: "CF-CX-17", Source: bounds,
+			Title: "megabytes of either stream come whole", Requires: needs, Once: true, Run: largeOutput,
+		},
+		{
+			ID: "execute.times", Suite: report.Contract, Clause: "CF-CX-18", Source: operations, Level: report.Should,
+			Title: "a settlement says when its command ran", Requires: needs, Run: settlementTimes,
+		},
+		{
 			ID: "execute.timeout", Suite: report.Contract, Clause: "CF-CX-13", Source: operations,
 			Title: "a command ends at its timeout, says so, and keeps what it wrote", Requires: needs, Run: timeout,
 		},
@@ -66,7 +74,38 @@ func outputLimit(t *probe.T) {
 		_, err := t.Provider().Execute(t.Context(), m.ID, c)
 		t.Refused(string(stream)+"-over", err, &sandbox.Error{Kind: sandbox.OutputLimitExceeded})
 	}
+	both := feed(letters(t, limit), `cat; printf %s "$1" >&2`)
+	both.Arguments, both.OutputLimitBytes = append(both.Arguments, "name", string(letters(t, limit))), limit
+	_, err := t.Provider().Execute(t.Context(), m.ID, both)
+	t.Check("each", err == nil, fmt.Sprintf("%d bytes in each stream: the limit is that of one", limit), err)
 	t.Check("usable", probe.Code(m.Sh("exit 0")) == 0, "a machine that still works", "one that does not")
+}
+
+// largeOutput fills one stream and then the other with more than a pipe or a
+// frame holds: who reads one to its end before the other never gets there.
+func largeOutput(t *probe.T) {
+	m := t.Machine(probe.Shape{})
+	line := t.Nonce()
+	want := bytes.Repeat([]byte(line+"\n"), int(min(sandbox.MaxOutputBytes, t.StreamBytes()/2))/(len(line)+1))
+	script := fmt.Sprintf("yes %s | head -c %d", line, len(want))
+	for _, stream := range []struct {
+		id, script string
+		of         func(s sandbox.Settlement) []byte
+	}{
+		{"stdout", script, func(s sandbox.Settlement) []byte { return s.Stdout }},
+		{"stderr", script + " >&2", func(s sandbox.Settlement) []byte { return s.Stderr }},
+	} {
+		c := probe.Command(stream.script)
+		c.OutputLimitBytes = sandbox.MaxOutputBytes
+		got := stream.of(m.Run(c))
+		t.Check(stream.id, bytes.Equal(got, want), fmt.Sprintf("%d bytes as they were written", len(want)), fmt.Sprintf("%d bytes", len(got)))
+	}
+}
+
+func settlementTimes(t *probe.T) {
+	s := t.Machine(probe.Shape{}).Sh("exit 0")
+	t.Check("started", t.Present(s.StartedAt), "a time within 5 minutes of now", string(s.StartedAt))
+	t.Check("finished", t.Present(s.FinishedAt), "a time within 5 minutes of now", string(s.FinishedAt))
 }
 
 func boundsTaken(t *probe.T) {

@@ -80,6 +80,14 @@ func listDigest(t *probe.T) {
 	}
 	t.Check("size", got[0].Size == int64(len(content)), fmt.Sprint(len(content)), got[0].Size)
 	digest(t, "digest", content, got[0].Digest)
+	// Another content of the same length: no digest may be kept by size.
+	content = t.Nonce()
+	write(t, m, sandbox.OutputPath+"/"+name, content)
+	got, err = list(t, m, sandbox.OutputPath, 100)
+	t.Need("list-dir", err)
+	if len(got) == 1 {
+		digest(t, "afresh", content, got[0].Digest)
+	}
 }
 
 // digest compares without the case of the letters, which is a matter of form.
@@ -96,7 +104,7 @@ func listHidden(t *probe.T) {
 
 func listNested(t *probe.T) {
 	a, b, c := t.Nonce(), t.Nonce(), t.Nonce()
-	m := made(t, "mkdir -p "+a+"/"+b+" && echo > "+c+" && echo > "+a+"/"+c+" && echo > "+a+"/"+b+"/"+c)
+	m := made(t, "mkdir -p "+a+"/"+b+" && echo > "+c+" && : > "+a+"/"+c+" && echo > "+a+"/"+b+"/"+c) // one of them empty
 	same(t, "named", named(t, m, 100), []string{c, a + "/" + c, a + "/" + b + "/" + c})
 }
 

@@ -63,6 +63,10 @@ func projectSymlink(t *probe.T) {
 	got := leaf(t, m, link)
 	t.Check("type", got.Type == sandbox.LeafSymlink, string(sandbox.LeafSymlink), string(got.Type))
 	t.Check("target", got.Target == directory, directory, got.Target)
+	nowhere := t.Nonce()
+	t.Control("link-made", sees(m, "ln -s "+nowhere+" "+sandbox.OutputPath+"/"+nowhere+"l"), "the workload could not make a link")
+	names := leaves(t, m, 100)
+	t.Check("nowhere", slices.Contains(names, nowhere+"l"), "a link that leads nowhere among the leaves", fmt.Sprint(names))
 }
 
 func projectExecutable(t *probe.T) {
@@ -79,6 +83,10 @@ func projectDigest(t *probe.T) {
 	t.Check("type", got.Type == sandbox.LeafRegular, string(sandbox.LeafRegular), string(got.Type))
 	t.Check("size", got.Size == int64(len(content)), fmt.Sprint(len(content)), got.Size)
 	digest(t, "digest", content, got.Digest)
+	// Another content of the same length: no digest may be kept by size.
+	content = t.Nonce()
+	write(t, m, sandbox.OutputPath+"/"+name, content)
+	digest(t, "afresh", content, leaf(t, m, name).Digest)
 }
 
 // leaves lists the output tree and gives the paths.
@@ -94,7 +102,7 @@ func leaves(t *probe.T, m *probe.Machine, most int64) []string {
 
 func projectLeaves(t *probe.T) {
 	a, b, hidden := t.Nonce(), t.Nonce(), "."+t.Nonce()
-	m := made(t, "mkdir -p "+a+"/"+hidden+" && echo > "+b+" && echo > "+hidden+" && echo > "+a+"/"+b+" && echo > "+a+"/"+hidden+"/"+b)
+	m := made(t, "mkdir -p "+a+"/"+hidden+" && echo > "+b+" && echo > "+hidden+" && : > "+a+"/"+b+" && echo > "+a+"/"+hidden+"/"+b)
 	same(t, "named", leaves(t, m, 100), []string{b, hidden, a + "/" + b, a + "/" + hidden + "/" + b})
 }
 

@@ -30,6 +30,9 @@ func reads() []probe.Probe {
 		{Suite: report.Contract, ID: "read.from-mount", Clause: "CF-CR-10", Source: admits, Requires: mounted, Title: "a staged file is read back from its mount", Run: readMount},
 		{Suite: report.Contract, ID: "read.nested-mount", Clause: "CF-CR-11", Source: admits, Requires: mounted, Title: "a mount around a nested read-only one does not shadow it", Run: readNested},
 		{Suite: report.Contract, ID: "read.over-bound", Clause: "CF-CR-12", Source: bounds, Requires: one, Title: "a maximum_bytes over 16 MiB is refused", Run: readOver},
+		{Suite: report.Contract, ID: "read.afresh", Clause: "CF-CR-13", Source: operations, Requires: one, Title: "a file that has changed is read as it is now", Run: readAfresh},
+		{Suite: report.Contract, ID: "read.like-named-root", Clause: "CF-CR-14", Source: admits, Requires: mounted,
+			Title: "a link to a place whose name only begins like the root leads out of it", Run: readLikeNamed},
 	}, batches()...)
 }
 
@@ -171,6 +174,36 @@ func readNested(t *probe.T) {
 	got, err = m.Read(nested.Path, inner.MountPath, 1<<16)
 	t.Need("read-nested", err)
 	t.Check("nested", bytes.Equal(got, nested.Content), string(nested.Content), got)
+}
+
+func readAfresh(t *probe.T) {
+	m, path := t.Machine(probe.Shape{}), inOutput(t)
+	for range 2 { // the second is as long as the first
+		content := t.Nonce()
+		write(t, m, path, content)
+		got, err := read(m, path)
+		t.Need("read", err)
+		t.Check("content", string(got) == content, content, got)
+	}
+}
+
+// readLikeNamed finds out who compares the texts of paths: /a/bc begins with
+// /a/b and is not in it.
+func readLikeNamed(t *probe.T) {
+	mounts(t, 2)
+	root := mountAt(t, sandbox.AccessReadWrite)
+	other := sandbox.Mount{MountPath: root.MountPath + t.Nonce(), Access: sandbox.AccessReadOnly, Kind: sandbox.MountProject}
+	file := sandbox.FileWrite{Path: other.MountPath + "/" + t.Nonce(), Content: []byte(t.Nonce())}
+	m := t.Machine(probe.Shape{Mounts: []sandbox.Mount{root, other}, Files: []sandbox.FileWrite{file}})
+	link := root.MountPath + "/" + t.Nonce()
+	m.Sh("ln -s " + file.Path + " " + link)
+	followed(t, m, link, string(file.Content))
+	_, err := m.Read(link, root.MountPath, 1<<16)
+	// Who follows every link out is the matter of another probe.
+	directory, name, _ := secret(t, m)
+	m.Sh("ln -s " + directory + "/" + name + " " + link + "s")
+	_, far := m.Read(link+"s", root.MountPath, 1<<16)
+	t.Check("refused", err != nil || far == nil, "a refusal", "the file of the other mount")
 }
 
 // readOver asks what the Runner would not: the provider enforces the bound too.

@@ -131,6 +131,11 @@ func batchAgrees(t *probe.T) {
 		content, err := m.Read(paths[n], sandbox.OutputPath, 100)
 		t.Check("content", err == nil && bytes.Equal(got.Content, content), fmt.Sprintf("%q", content), got.Content)
 	}
+	large := ample(t, 1<<20+1)
+	t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: paths[1], Content: large}))
+	for _, got := range readAll(t, m, int64(len(large))+1, paths[1]) {
+		t.Check("large", bytes.Equal(got.Content, large), fmt.Sprintf("%d bytes", len(large)), fmt.Sprintf("%d bytes", len(got.Content)))
+	}
 }
 
 // batchOver asks what the Runner would not: the provider enforces the bounds

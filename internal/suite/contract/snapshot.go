@@ -81,7 +81,17 @@ func snapshots() []probe.Probe {
 			Requires: retained, Once: true,
 			Title: "several rounds of release and resume lose nothing",
 		},
+		{
+			ID: "snapshot.time", Suite: report.Contract, Clause: "CF-SN-18", Source: `contract "Cleanup and pinning"`, Run: snapshotTime,
+			Requires: retained, Level: report.Should,
+			Title: "a snapshot says when it was taken: sweeps go by that",
+		},
 	}, clones()...)
+}
+
+func snapshotTime(t *probe.T) {
+	s := capture(t, retainable(t, probe.Shape{}).ID, kept)
+	t.Check("created", t.Present(s.CreatedAt), "a time within 5 minutes of now", string(s.CreatedAt))
 }
 
 // kept is how long a snapshot is retained that is not to expire: longer than
@@ -169,6 +179,7 @@ func (n note) absent(t *probe.T, id sandbox.InstanceID, check string) {
 func keepsFiles(t *probe.T) {
 	open, sealed := "/workspace/"+t.Nonce(), "/workspace/"+t.Nonce()
 	given, made, tool := t.Nonce(), t.Nonce(), t.Nonce()
+	void, hollow, hidden := t.Nonce(), t.Nonce(), "."+t.Nonce()
 	m := retainable(t, probe.Shape{
 		Mounts: []sandbox.Mount{
 			{MountPath: open, Access: sandbox.AccessReadWrite, Kind: sandbox.MountMemory},
@@ -179,7 +190,8 @@ func keepsFiles(t *probe.T) {
 			{Path: open + "/tool", Content: []byte("#!/bin/sh\necho " + tool + "\n"), Executable: true},
 		},
 	})
-	s := m.Sh("mkdir -p " + open + "/a/b && printf %s " + made + " >" + open + "/a/b/made && printf %s " + made + ` >"$HOME"/made && printf %s ` + made + " >" + sandbox.OutputPath + "/made")
+	s := m.Sh("mkdir -p " + open + "/a/b && printf %s " + made + " >" + open + "/a/b/made && printf %s " + made + ` >"$HOME"/made && printf %s ` + made + " >" + sandbox.OutputPath + "/made" +
+		" && cd " + sandbox.OutputPath + " && : >" + void + " && mkdir " + hollow + " && echo >" + hidden)
 	if probe.Code(s) != 0 {
 		t.Fatal("write", "the workload writes into its own places", s.Stderr)
 	}
@@ -193,6 +205,12 @@ func keepsFiles(t *probe.T) {
 	}
 	got := shell(t, id, open+"/tool")
 	t.Check("executable", string(got.Stdout) == tool+"\n", "a file that can still be executed", got.Stderr)
+	for _, c := range []struct{ check, condition string }{
+		{"empty-file", "[ -f " + void + " ] && [ ! -s " + void + " ]"}, {"empty-directory", "[ -d " + hollow + " ]"}, {"hidden-file", "[ -s " + hidden + " ]"},
+	} {
+		s := shell(t, id, "cd "+sandbox.OutputPath+" && "+c.condition)
+		t.Check(c.check, probe.Code(s) == 0, "what was in the output tree: "+c.condition, "nothing, or something else")
+	}
 }
 
 func leavesRunning(t *probe.T) {
@@ -233,8 +251,12 @@ func ownDeadline(t *probe.T) {
 	n.put(t, m.ID)
 	s := capture(t, m.ID, kept)
 	t.Until(m.Request.ExpiresAt)
-	err := resumes(t, m.Request, s)
-	t.Check("resumes", err == nil, "a machine: the snapshot is retained until "+string(s.ExpiresAt), err)
+	h, err := t.Provider().Resume(t.Context(), sandbox.ResumeRequest{Request: following(t, m.Request), Snapshot: s})
+	if !t.Check("resumes", err == nil, "a machine: the snapshot is retained until "+string(s.ExpiresAt), err) {
+		return
+	}
+	_, err = t.Provider().Execute(t.Context(), h.Value.InstanceID, probe.Command("true"))
+	t.Check("works", err == nil, "a machine with a deadline of its own", err)
 }
 
 func destroyedIsGone(t *probe.T) {

@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"slices"
+
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/probe"
 	"github.com/checkfu/checkfu/sandbox"
@@ -27,6 +29,11 @@ func clones() []probe.Probe {
 			ID: "clone.other-session", Suite: report.Contract, Clause: "CF-SN-17", Source: operations, Run: cloneOtherSession, Requires: requires, Level: report.Should,
 			Title: "a clone is not resumed in the Session of its source, whoever asks",
 		},
+		{
+			ID: "clone.outlives-sweep", Suite: report.Contract, Clause: "CF-SN-19", Source: `contract "Cleanup and pinning"`, Run: cloneOutlivesSweep,
+			Requires: append(slices.Clone(requires), report.Cleanup),
+			Title:    "a clone that is pinned survives the sweep that takes its source",
+		},
 	}
 }
 
@@ -50,6 +57,18 @@ func cloneOutlives(t *probe.T) {
 	if t.Check("resumes", err == nil, "a machine of the clone", err) {
 		n.in(t, h.Value.InstanceID, "files")
 	}
+}
+
+func cloneOutlivesSweep(t *probe.T) {
+	m := retainable(t, probe.Shape{})
+	source := capture(t, m.ID, kept)
+	copied, q := clone(t, m.Request, source)
+	sweep(t, after(t, source, copied), copied.SnapshotID)
+	if resumes(t, m.Request, source) == nil {
+		t.NotHere("no sweep takes a snapshot before its own deadline")
+	}
+	err := resumes(t, q, copied)
+	t.Check("resumes", err == nil, "a machine of the clone", err)
 }
 
 func cloneIndependent(t *probe.T) {

@@ -111,10 +111,12 @@ func there(t *probe.T, id sandbox.InstanceID) bool {
 }
 
 func sparesLive(t *probe.T) {
-	m := t.Machine(probe.Shape{})
+	m, staged := t.Machine(probe.Shape{}), t.Provision(probe.Shape{})
 	sweep(t, after(t))
 	s, err := t.Provider().Execute(t.Context(), m.ID, probe.Command("true"))
 	t.Check("runs", err == nil && probe.Code(s) == 0, "a command that runs", err)
+	_, err = t.Provider().Activate(t.Context(), staged.ID)
+	t.Check("staged", err == nil, "an instance that can still be activated", err)
 }
 
 func namesDestroyedOnly(t *probe.T) {
@@ -206,7 +208,7 @@ func futureCutoff(t *probe.T) {
 }
 
 func destroyAgain(t *probe.T) {
-	m := t.Machine(probe.Shape{})
+	m, neighbour := t.Machine(probe.Shape{}), t.Machine(probe.Shape{})
 	for _, c := range []struct {
 		check string
 		id    sandbox.InstanceID
@@ -214,4 +216,6 @@ func destroyAgain(t *probe.T) {
 		err := t.Provider().Destroy(t.Context(), c.id)
 		t.Check(c.check, err == nil, "success", err)
 	}
+	_, err := t.Provider().Execute(t.Context(), neighbour.ID, probe.Command("true"))
+	t.Check("neighbour", err == nil, "another instance of the Session, which still works", err)
 }

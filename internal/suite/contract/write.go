@@ -108,6 +108,10 @@ func writeTwice(t *probe.T) {
 	first, second := []byte(t.Nonce()+t.Nonce()), []byte(t.Nonce())
 	m, path := staged(t, first, second)
 	t.Check("content", holds(m, path, second), "the second content alone", "something else")
+	// Of the same length: who compares sizes to save a copy leaves the old one.
+	third := []byte(t.Nonce())
+	t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, sandbox.FileWrite{Path: path, Content: third}))
+	t.Check("same-length", holds(m, path, third), "the third content", "something else")
 }
 
 func writeExecutable(t *probe.T) {
@@ -119,6 +123,10 @@ func writeExecutable(t *probe.T) {
 	m.Activate()
 	t.Check("set", sees(m, "[ -x "+program+" ]"), "executable", "not executable")
 	t.Check("not-set", !sees(m, "[ -x "+text+" ]"), "not executable", "executable")
+	for _, f := range []sandbox.FileWrite{{Path: program, Content: content}, {Path: text, Content: content, Executable: true}} {
+		t.Need("write", t.Provider().WriteFile(t.Context(), m.ID, f))
+		t.Check("changed", sees(m, "test -x "+f.Path) == f.Executable, "the flag of the second write", "that of the first")
+	}
 }
 
 func writeParents(t *probe.T) {

@@ -147,10 +147,12 @@ func destroyStubborn(t *probe.T) {
 	t.Check("settles", err == nil, "success within 30 s", err)
 }
 
-// endless never stops writing, in two processes beside the shell.
+// endless never stops writing, in two processes beside the shell. It writes no
+// faster than a shell does: a wire may end a process whose output nobody could
+// have read in time, and must not have to.
 func endless(t *probe.T, m *probe.Machine) *live {
 	line := t.Nonce()
-	l := start(t, m, program("yes "+line+" | cat; exit 1"))
+	l := start(t, m, program("while true; do echo "+line+"; done | cat; exit 1"))
 	l.expect("running", line)
 	return l
 }

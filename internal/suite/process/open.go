@@ -6,12 +6,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/probe"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
 // openProbes hold the request and the one process of an instance.
 func openProbes() []probe.Probe {
+	times := holds("evidence-time", "37", "evidence says when its own process was started", evidenceTime)
+	times.Level = report.Should
 	return []probe.Probe{
 		holds("one-live", "25", "a second open is refused as process_already_open and leaves the first alone", oneLive),
 		holds("one-after-another", "26", "another process can be opened once the one before has ended", oneAfterAnother),
@@ -22,6 +25,7 @@ func openProbes() []probe.Probe {
 		holds("environment", "31", "the environment arrives as it is", environment),
 		holds("working-directory", "32", "the process starts in its working directory", workingDirectory),
 		holds("evidence-own", "33", "nothing that the workload writes becomes evidence", evidenceOwn),
+		times,
 	}
 }
 
@@ -129,4 +133,11 @@ func workingDirectory(t *probe.T) {
 	q := program("pwd")
 	q.WorkingDirectory = sandbox.OutputPath
 	start(t, t.Machine(probe.Shape{}), q).expect("directory", sandbox.OutputPath)
+}
+
+// evidenceTime wants the present: evidence of a former process has another.
+// That it was not seen before it was started is one of the sixteen clauses.
+func evidenceTime(t *probe.T) {
+	e := run(t, "exec cat").p.Evidence()
+	t.Check("started", t.Present(e.StartedAt), "a time within 5 minutes of now", string(e.StartedAt))
 }
