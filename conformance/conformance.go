@@ -10,7 +10,8 @@
 // diagnostic. It finds faults; it grants nothing.
 //
 // Trusts: the clock and the lab that the target brings. Does not trust: the
-// provider. Only what a run allocated is destroyed by it.
+// provider. By id only what a run allocated is destroyed by it; but it sweeps,
+// and cleanup is not scoped: a provider that others use loses their orphans.
 // Errors: a run has none of its own; see the report's verdict and exit code.
 // Concurrency: several runs may go on at once, each against a target of its
 // own.
