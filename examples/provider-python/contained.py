@@ -92,8 +92,8 @@ def write(base, names, data, executable, owner, path):
                 raise failed("outside_root" if stat.S_ISLNK(mode) else "not_regular", path)
         except FileNotFoundError:
             pass
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
                 file.flush()
@@ -101,7 +101,10 @@ def write(base, names, data, executable, owner, path):
                 os.fchmod(fd, 0o755 if executable else 0o644)
             os.rename(temporary, names[-1], src_dir_fd=directory, dst_dir_fd=directory)
         except OSError as why:
-            os.unlink(temporary, dir_fd=directory)
+            try:
+                os.unlink(temporary, dir_fd=directory)
+            except OSError:
+                pass  # it was never made, or somebody took it
             raise full(why, path)
     finally:
         os.close(directory)

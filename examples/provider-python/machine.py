@@ -1,11 +1,12 @@
 """Instances: their directories, and the commands that run in them."""
 import ctypes
 import datetime
-import json
+import marshal
 import os
 import select
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -75,7 +76,7 @@ class Instance:
             if outer:  # where it is mounted has to be there, and stays
                 os.close(contained.descend(self.roots[outer], parts(path, outer), make=OWNER))
             self.roots[path] = directory
-            self.binds.append([latin(os.fsencode(directory)), latin(codec.unescape(path)), read_only])
+            self.binds.append([os.fsencode(directory), codec.unescape(path), read_only])
 
     def owner(self, path, reserved=False):
         """The deepest root that holds path, or None; of those that files can be
@@ -122,8 +123,11 @@ class Instance:
         return command
 
 
-def latin(raw):
-    return raw.decode("latin-1")
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "SIGRTMIN+%d" % (number - signal.SIGRTMIN)
 
 
 class Command:
@@ -136,11 +140,11 @@ class Command:
         self.dead = False
         raw = codec.unescape
         spec = {
-            "root": latin(os.fsencode(os.path.join(instance.base, "root"))), "binds": instance.binds,
+            "root": os.fsencode(os.path.join(instance.base, "root")), "binds": instance.binds,
             "rootless": ROOTLESS, "owner": OWNER, "linger": linger, "limits": instance.value["profile"]["resource_limits"],
-            "argv": [latin(raw(a)) for a in [request["executable"]] + request["arguments"]],
-            "environment": {k: latin(raw(v)) for k, v in request["environment"].items()},
-            "directory": latin(raw(request["working_directory"])),
+            "argv": [raw(a) for a in [request["executable"]] + request["arguments"]],
+            "environment": {k.encode(): raw(v) for k, v in request["environment"].items()},
+            "directory": raw(request["working_directory"]),
         }
         told = os.memfd_create("specification")
         self.status, status = os.pipe()
@@ -155,7 +159,7 @@ class Command:
         self.stdin, self.stdout, self.stderr = outside
         try:
             with os.fdopen(os.dup(told), "wb") as file:
-                file.write(json.dumps(spec).encode())
+                marshal.dump(spec, file)
             os.lseek(told, 0, os.SEEK_SET)
             self.guest = subprocess.Popen(
                 [sys.executable, "-I", "-S", GUEST, str(told), str(status), str(control.fileno())],
@@ -168,14 +172,22 @@ class Command:
         self.told = b""
 
     def begin(self):
-        first = self.report()
-        if "started" not in first:
-            reason = first.get("failed", "start_failed")
-            raise failed("start_failed" if reason == "no_namespaces" else reason, message=first.get("why"))
+        told, _, rest = self.line().partition(" ")
+        if told != "started":
+            reason, _, why = rest.partition(" ")
+            raise failed(reason if reason == "not_found" else "start_failed", message=why or "it was ended")
 
     def report(self, deadline=None):
-        """The next thing that is known of the command; {} once there is no more,
-        None where there was nothing until the deadline."""
+        """How the command ended; {} where nobody can say, None where it has not
+        until the deadline."""
+        line = self.line(deadline)
+        if not line:
+            return None if line is None else {}
+        how, number = line.split()
+        return {"signal": signal_name(int(number))} if how == "signaled" else {"exit_code": int(number)}
+
+    def line(self, deadline=None):
+        """The next line of the guest, "" at its end, None at the deadline."""
         while b"\n" not in self.told:
             ready = select.poll()
             ready.register(self.status, select.POLLIN)
@@ -183,14 +195,14 @@ class Command:
                 return None
             more = os.read(self.status, 4096)
             if not more:
-                return {}
+                return ""
             self.told += more
         line, _, self.told = self.told.partition(b"\n")
-        return json.loads(line)
+        return line.decode()
 
-    def signal(self, letter):
+    def signal(self, number):
         try:
-            self.control.sendall(letter)
+            self.control.sendall(bytes([number]))
         except OSError:
             pass  # it has ended
 

@@ -274,11 +274,11 @@ class Provider:
 
     def process_signal(self, call):
         process = self.process(call)
-        letter = {"SIGINT": b"I", "SIGTERM": b"T"}.get(call.request["signal"])
+        number = {"SIGINT": 2, "SIGTERM": 15}.get(call.request["signal"])
         with process.change:
             if process.exit is not None or process.lost:
                 return {"delivered": False}
-        process.command.signal(letter) if letter else process.destroy()
+        process.command.signal(number) if number else process.destroy()
         return {"delivered": True}
 
     def process_destroy(self, call):

@@ -3,8 +3,9 @@ import hashlib
 import os
 import platform
 
+# TIER is "day-one", or "minimum": no mounts, no reads, no optional members.
 NAME = "example-python"
-TIER = "day-one"  # or "minimum": no mounts, no reads, no optional members
+TIER = "day-one"
 
 DAY_ONE = TIER == "day-one"
 ROOTLESS = os.geteuid() != 0
@@ -12,7 +13,7 @@ ROOTLESS = os.geteuid() != 0
 REVISION = "1-" + TIER + ("-rootless" if ROOTLESS else "")
 # The one image is the host's own system. It has no bytes of its own to digest;
 # the constant stands for "whatever this host has", and the README says so.
-IMAGE = NAME + "/host@sha256:" + hashlib.sha256(b"the system of the host, as it is").hexdigest()
+IMAGE = "host@sha256:" + hashlib.sha256(b"the system of the host, as it is").hexdigest()
 
 ATTESTED, NOT = "provider_attested", "not_enforced"
 CAPABILITIES = {
@@ -40,7 +41,6 @@ CAPABILITIES = {
         "resource_limits": NOT,  # limits of each process, not of the machine
     },
     "egress_certification": "unsupported",
-    "list_dir": DAY_ONE,
     "minimum_resources": {"cpu_millis": 1, "memory_bytes": 1 << 20, "disk_bytes": 1 << 20, "max_processes": 1, "max_duration_seconds": 1},
     "maximum_resources": {
         "cpu_millis": 64000, "memory_bytes": 1 << 36, "disk_bytes": 1 << 36, "max_processes": 32768, "max_duration_seconds": 86400,
@@ -51,6 +51,8 @@ CAPABILITIES = {
 MEMBERS = [
     "capabilities", "provision", "write_file", "activate", "execute", "read_file", "release", "destroy", "destroy_snapshot", "cleanup",
 ] + (["read_files", "list_dir", "open_process"] if DAY_ONE else [])
+if DAY_ONE:  # what is not offered is left out: the digest is of the shortest envelope
+    CAPABILITIES["list_dir"] = True
 MAX_WAIT_MS, OUTPUT_WINDOW, INPUT_BUFFER = 20000, 8 << 20, 256 << 10
 WIRE = {
     "revision": "checkfu.sandbox-wire.v1",

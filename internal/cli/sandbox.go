@@ -23,19 +23,20 @@ func (a *app) sandboxCommand() *cobra.Command {
 		Use: "sandbox", Short: "Test a sandbox provider against the contract",
 		Long: `For who brings a sandbox of their own: what it really does, in minutes, alone.
 See also: checkfu help conformance`,
-		Example: `  checkfu sandbox test builtin:memory
+		Example: `  checkfu sandbox init acme --lang python --name acme
+  checkfu sandbox test builtin:memory
   checkfu sandbox test builtin:native --suite all --out evidence
   checkfu sandbox report evidence
   checkfu sandbox suite-check`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return argument.Unexpected("sandbox", "one of test, report, suite-check", args[0])
+				return argument.Unexpected("sandbox", "one of init, test, report, suite-check", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.conformanceCommand(), a.reportCommand(), a.suiteCheckCommand())
+	cmd.AddCommand(a.initCommand(), a.conformanceCommand(), a.reportCommand(), a.suiteCheckCommand())
 	return cmd
 }
 
