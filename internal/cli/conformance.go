@@ -63,8 +63,8 @@ The nine cases that define a conforming provider always have their rows. What a
 case needs follows from the envelope that the provider advertises; a case that
 needs something else is skipped by name. Every answer of every call is checked
 besides. Ids, names and contents are random, the order is shuffled, and all of
-it runs twice under different Sessions. By id only what the run itself allocated
-is destroyed. But the contract's cleanup is not scoped, and the suite calls it:
+it, save some costly probes, runs twice under different Sessions. By id only what
+the run itself allocated is destroyed. But the contract's cleanup is not scoped, and the suite calls it:
 on an account that others use it can sweep their orphans, their expired machines
 and their snapshots. Test with an account or a state directory of its own.
 
