@@ -161,10 +161,7 @@ class Provider:
 
     def read_files(self, call):
         request = call.request
-        for member in request["files"]:
-            check_read(member["path"], request["allowed_root"])
-        if sum(m["maximum_bytes"] for m in request["files"]) != request["aggregate_maximum_bytes"]:
-            raise invalid("aggregate_maximum_bytes: expected the sum of the members")
+        check_batch(request)
         instance = self.named(call, "active")
         frames, total = [], 0
         for index, member in enumerate(request["files"]):
@@ -216,8 +213,7 @@ class Provider:
 
     def cleanup(self, call):
         request = call.request
-        if request["orphaned_before"] > request["now"]:
-            raise invalid("orphaned_before: expected no later than now")
+        check_cutoff(request)
         with self.lock:
             everything = list(self.instances.values())
         gone = sorted(i.id for i in everything if orphaned(i, request, call.epoch_of(i.value["lease_id"])))
@@ -312,6 +308,18 @@ def check_read(path, root):
     clean("allowed_root", root)
     if not within(path, root) or path == root:
         raise invalid("path: expected a path below allowed_root")
+
+
+def check_batch(request):
+    for member in request["files"]:
+        check_read(member["path"], request["allowed_root"])
+    if sum(m["maximum_bytes"] for m in request["files"]) != request["aggregate_maximum_bytes"]:
+        raise invalid("aggregate_maximum_bytes: expected the sum of the members")
+
+
+def check_cutoff(request):
+    if request["orphaned_before"] > request["now"]:
+        raise invalid("orphaned_before: expected no later than now")
 
 
 def check_program(program):

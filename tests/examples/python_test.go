@@ -114,6 +114,42 @@ func python(t *testing.T) string {
 	return program
 }
 
+// TestPythonReadsVectors: it reads every request of the kit as the kit says, with
+// the kit's own codec.
+func TestPythonReadsVectors(t *testing.T) {
+	dir := filepath.Dir(python(t))
+	out, err := exec.CommandContext(t.Context(), "python3", "-B", "-X", "utf8", filepath.Join(dir, "selfcheck.py")).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), " requests, 0 wrong\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	kit, err := os.ReadFile(filepath.Join(dir, "kit", "check.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, codec, _ := strings.Cut(string(kit), "# --- the codec")
+	codec, _, _ = strings.Cut(codec, "# --- the check")
+	_, codec, _ = strings.Cut(codec, "\n")
+	own, err := os.ReadFile(filepath.Join(dir, "codec.py"))
+	if err != nil || len(codec) < 1000 || !strings.Contains(string(own), strings.TrimSpace(codec)) {
+		t.Errorf("codec.py is not that of the kit any more, or %v", err)
+	}
+}
+
+// TestPythonNeedsNamespaces: a machine that gives none gets no provider, under
+// the exit code that a suite does not take for a pass.
+func TestPythonNeedsNamespaces(t *testing.T) {
+	program := python(t)
+	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
+		t.Skip("needs root and setpriv, to run without CAP_SYS_ADMIN")
+	}
+	cmd := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", program)
+	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+t.TempDir()+"/s", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+t.TempDir())
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != noNamespaces || !strings.Contains(string(out), "gives no namespaces") || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
+	}
+}
+
 // TestPython: the day-one tier skips four of the nine and passes five, and what
 // it has of the deeper suites holds.
 func TestPython(t *testing.T) {
