@@ -51,6 +51,11 @@ func (in *input) refuse(tag wire.Tag) *wire.Error {
 // Errors: *wire.Error with TagInputGap, TagInputClosed or TagInputBufferFull.
 func (in *input) take(offset int64, data []byte, end bool) error {
 	if offset > in.taken {
+		if in.closed != "" {
+			// What a process took that is lost with a server nobody knows; it is gone,
+			// and no gap is its caller's fault.
+			return in.refuse(wire.TagInputClosed)
+		}
 		return in.refuse(wire.TagInputGap)
 	}
 	if known := in.taken - offset; known >= int64(len(data)) {

@@ -237,6 +237,7 @@ func TestW94ALiveProcessIsLostWithItsServer(t *testing.T) {
 		f.want(l.open(0, 0).refused(), lost)
 		f.want(f.call(wire.ProcessWait, "", wire.WaitRequest{InstanceID: l.instance, ProcessID: l.id}), lost)
 		f.wantTag(l.send(0, []byte("x"), false), wire.TagInputClosed)
+		f.wantTag(l.send(7, nil, false), wire.TagInputClosed) // where its caller had come
 		if l.signal("", sandbox.SignalKill).Delivered {
 			t.Error("delivered")
 		}
