@@ -18,6 +18,8 @@ import (
 	"github.com/checkfu/checkfu/conformance/conformancetest"
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/suite/lab"
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
 	"github.com/checkfu/checkfu/wire/client"
 )
 
@@ -26,9 +28,18 @@ const token = "0123456789abcdef0123456789abcdef"
 // noNamespaces is the exit code of a provider that cannot make machines here.
 const noNamespaces = 4
 
+// program is a provider that runs.
+type program struct {
+	*client.Client
+	cmd   *exec.Cmd
+	ended chan error
+	state string
+	said  bytes.Buffer
+}
+
 // spawn starts the program of a provider and waits until it answers. The test
 // is skipped where this machine gives no namespaces.
-func spawn(t *testing.T, program string) (*client.Client, string) {
+func spawn(t *testing.T, path string) *program {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "provider") // the path of a socket is short
 	if err != nil {
@@ -38,39 +49,31 @@ func spawn(t *testing.T, program string) (*client.Client, string) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	state := filepath.Join(dir, "state")
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+dir+"/socket", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+state)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
+	p := &program{cmd: exec.Command(path), ended: make(chan error, 1), state: filepath.Join(dir, "state")}
+	p.cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+dir+"/socket", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+p.state)
+	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { p.ended <- p.cmd.Wait() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
-		c, err := client.Dial(ctx, client.Options{Base: "unix:" + dir + "/socket", Token: token})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		p.Client, err = client.Dial(ctx, client.Options{Base: "unix:" + dir + "/socket", Token: token})
 		if err == nil {
-			tick.Stop()
-			t.Cleanup(func() {
-				c.Close()
-				leave(t, cmd, ended, state)
-				if said.Len() > 0 {
-					t.Errorf("it said: %s", said.Bytes())
-				}
-			})
-			return c, state
+			t.Cleanup(func() { p.leave(t) })
+			return p
 		}
 		select {
-		case err := <-ended:
+		case err := <-p.ended:
 			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == noNamespaces {
-				t.Skip(said.String())
+				t.Skip(p.said.String())
 			}
-			t.Fatalf("%v: %s", err, said.Bytes())
+			t.Fatalf("%v: %s", err, p.said.Bytes())
 		case <-ctx.Done():
-			_ = cmd.Process.Kill()
+			_ = p.cmd.Process.Kill()
 			t.Fatalf("it does not answer: %v", err)
 		case <-tick.C:
 		}
@@ -78,27 +81,40 @@ func spawn(t *testing.T, program string) (*client.Client, string) {
 }
 
 // leave ends a provider as the suite does, and wants nothing left of it.
-func leave(t *testing.T, cmd *exec.Cmd, ended <-chan error, state string) {
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+func (p *program) leave(t *testing.T) {
+	_ = p.Close()
+	if p.cmd.ProcessState != nil {
+		return // the test has ended it
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	bound := time.NewTimer(30 * time.Second)
-	defer bound.Stop()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-bound.C:
-		_ = cmd.Process.Kill()
-		t.Error("SIGTERM does not end it")
+	if err := p.end(t); err != nil {
+		t.Error(err)
 	}
-	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+	if p.said.Len() > 0 {
+		t.Errorf("it said: %s", p.said.Bytes())
+	}
+	if left, err := os.ReadDir(p.state); err != nil || len(left) > 0 {
 		t.Errorf("left in its state: %v, %v", left, err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), state) {
+	if err != nil || strings.Contains(string(mounts), p.state) {
 		t.Errorf("left mounted, or %v", err)
+	}
+}
+
+// end waits for a program that was told to end.
+func (p *program) end(t *testing.T) error {
+	bound := time.NewTimer(30 * time.Second)
+	defer bound.Stop()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-bound.C:
+		_ = p.cmd.Process.Kill()
+		t.Error("it does not end")
+		return <-p.ended
 	}
 }
 
@@ -153,7 +169,7 @@ func TestPythonNeedsNamespaces(t *testing.T) {
 // TestPython: the day-one tier skips four of the nine and passes five, and what
 // it has of the deeper suites holds.
 func TestPython(t *testing.T) {
-	c, _ := spawn(t, python(t))
+	c := spawn(t, python(t))
 	network, err := lab.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +180,7 @@ func TestPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	rep := conformancetest.Golden(t, conformance.Target{
-		Name: "exec:examples/provider-python", Provider: c, Remote: true, Image: envelope.FixedBaseImages[0], Network: network,
+		Name: "exec:examples/provider-python", Provider: c.Client, Remote: true, Image: envelope.FixedBaseImages[0], Network: network,
 	}, conformance.Options{
 		Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
 	}, "testdata/python.golden")
@@ -180,4 +196,66 @@ func TestPython(t *testing.T) {
 	if skipped != 4 || passed != 5 || rep.ExitCode != report.ExitConformant {
 		t.Errorf("%d skipped, %d passed, exit code %d: %s", skipped, passed, rep.ExitCode, rep.Reason)
 	}
+}
+
+// TestPythonKilled: a provider that is killed takes every process of its machines
+// with it.
+func TestPythonKilled(t *testing.T) {
+	p := spawn(t, python(t))
+	envelope, err := p.Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := envelope.FixedBaseImages[0]
+	h, err := p.Provision(t.Context(), sandbox.ProvisionRequest{
+		WorkspaceID: "w", SessionID: "s", RunID: "r", AttemptID: "a", LeaseID: "l", LeaseEpoch: 1, Target: envelope.Target(),
+		Profile: sandbox.Profile{
+			ProfileID: "p", ProfileVersion: 1, Tier: envelope.Tiers[0], BaseImage: image, Packages: []sandbox.Package{},
+			NetworkPolicy: sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}, ResourceLimits: envelope.MinimumResources,
+			RetentionMode: sandbox.RetentionEphemeralZDR,
+		},
+		Platform: envelope.Platforms[0], RootImage: image, Mounts: []sandbox.Mount{}, ExpiresAt: sandbox.At(time.Now().Add(time.Hour)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Activate(t.Context(), h.Value.InstanceID); err != nil {
+		t.Fatal(err)
+	}
+	mark := strings.TrimPrefix(string(wire.NewProcessID()), "pr_")
+	_, err = p.Optional().OpenProcess.OpenProcess(t.Context(), h.Value.InstanceID, string(wire.NewProcessID()), sandbox.ProcessRequest{
+		Executable: "/bin/sh", Arguments: []string{"-c", "trap '' TERM INT HUP; while :; do read x < /dev/full; done", mark}, WorkingDirectory: "/",
+		Environment: map[string]string{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := running(mark); n == 0 {
+		t.Fatal("the process is not there")
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.end(t)
+	bound, tick := time.NewTimer(10*time.Second), time.NewTicker(10*time.Millisecond)
+	defer bound.Stop()
+	defer tick.Stop()
+	for running(mark) > 0 {
+		select {
+		case <-tick.C:
+		case <-bound.C:
+			t.Fatal("a process lives on")
+		}
+	}
+}
+
+// running counts the processes with mark in their command line.
+func running(mark string) (n int) {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, line := range lines {
+		if data, err := os.ReadFile(line); err == nil && bytes.Contains(data, []byte(mark)) {
+			n++
+		}
+	}
+	return n
 }
