@@ -25,6 +25,7 @@ import (
 // servingCommands are the words of the scripts about what is served.
 var servingCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"cert":    makeCertificate,
+	"hang":    neverAnswer,
 	"mode":    hasMode,
 	"serving": serveInBackground,
 	"yes":     answerYes,
@@ -76,6 +77,13 @@ func answerYes(ts *testscript.TestScript, _ bool, args []string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("yes")) }))
 	ts.Defer(s.Close)
 	ts.Setenv(args[0], s.URL)
+}
+
+// neverAnswer takes connections at a unix socket and says nothing.
+func neverAnswer(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("unix", ts.MkAbs(args[0]))
+	ts.Check(err)
+	ts.Defer(func() { _ = l.Close() })
 }
 
 // makeCertificate makes NAME.pem and NAME.key for 127.0.0.1 and sets NAME to the
