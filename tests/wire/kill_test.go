@@ -209,7 +209,7 @@ func TestAServerKilledDuringLifecycles(t *testing.T) {
 	random, kills := rand.New(rand.NewPCG(1, 2)), 0
 	for running := true; running; {
 		// The moment is what matters, so chance has to choose it.
-		after := time.NewTimer(time.Duration(20+random.IntN(120)) * time.Millisecond)
+		after := time.NewTimer(time.Duration(40+random.IntN(200)) * time.Millisecond)
 		select {
 		case <-over:
 			running = false
@@ -321,9 +321,10 @@ func TestAServerKilledUnderLiveProcesses(t *testing.T) {
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var group sync.WaitGroup
+		killed := make(chan struct{})
 		for n, id := range ids {
 			group.Go(func() {
-				said, err := talk(ctx, c, id)
+				said, err := talk(ctx, c, id, killed)
 				lines.Add(int64(said))
 				if said > 0 {
 					opened.Add(1)
@@ -336,6 +337,7 @@ func TestAServerKilledUnderLiveProcesses(t *testing.T) {
 		after := time.NewTimer(time.Duration(random.IntN(150)) * time.Millisecond)
 		<-after.C // chance has to choose the moment
 		v.kill()
+		close(killed)
 		v.start()
 		group.Wait()
 		cancel()
@@ -375,8 +377,8 @@ func TestAServerKilledUnderLiveProcesses(t *testing.T) {
 }
 
 // talk speaks with a live process until its server is killed, and says how many
-// lines came back.
-func talk(ctx context.Context, c *client.Client, id sandbox.InstanceID) (lines int, err error) {
+// lines came back. One that the next server opened is destroyed instead.
+func talk(ctx context.Context, c *client.Client, id sandbox.InstanceID, killed <-chan struct{}) (lines int, err error) {
 	lost := &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonProcessLost}
 	p, err := c.OpenProcess(ctx, id, string(wire.NewProcessID()), process("while read A; do echo got $A; done"))
 	if err != nil {
@@ -386,7 +388,19 @@ func talk(ctx context.Context, c *client.Client, id sandbox.InstanceID) (lines i
 		return 0, err
 	}
 	out := bufio.NewReader(p.Output())
-	for ; ; lines++ {
+	for since := 0; ; lines++ {
+		select {
+		case <-killed:
+			since++
+		default:
+		}
+		if since > 3 { // one line may have been on its way
+			err := p.Destroy(ctx)
+			if exit, werr := p.Wait(ctx); err != nil || werr != nil || exit.Signal != "SIGKILL" {
+				return lines, fmt.Errorf("destroyed: %w, %+v %w", err, exit, werr)
+			}
+			return lines, nil
+		}
 		_, werr := fmt.Fprintln(p.Input(), "line", lines)
 		line, rerr := out.ReadString('\n')
 		want := fmt.Sprintln("got line", lines)
