@@ -121,6 +121,15 @@ func openFaults() []Saboteur {
 			q.Environment = trimmed
 			return changed
 		}),
+		requested("P63", "a live process of a none machine reaches the network", "process.network/denied", func(q *sandbox.ProcessRequest) bool {
+			reached := false
+			for i, a := range q.Arguments {
+				if strings.HasPrefix(a, "connect ") { // the oracle's program; true is what an open network makes of it
+					q.Arguments[i], reached = "true", true
+				}
+			}
+			return reached
+		}),
 		requested("P61", "the working directory is ignored", "process.working-directory/directory", func(q *sandbox.ProcessRequest) bool {
 			changed := q.WorkingDirectory != "/"
 			q.WorkingDirectory = "/"

@@ -26,6 +26,7 @@ func openProbes() []probe.Probe {
 		holds("working-directory", "32", "the process starts in its working directory", workingDirectory),
 		holds("evidence-own", "33", "nothing that the workload writes becomes evidence", evidenceOwn),
 		times,
+		networkProbe(),
 	}
 }
 
