@@ -27,15 +27,17 @@ import (
 const programTime = 10 * time.Second
 
 // program serves a provider for one test, in a directory that goes with it.
-// It is not called concurrently.
 type program struct {
 	path    string
 	args    []string
 	dir     string
 	options client.Options
 	limit   time.Duration
-	run     *execution
-	client  *client.Client
+
+	mu     sync.Mutex // a restart that nobody waits for any more meets the end
+	closed bool
+	run    *execution
+	client *client.Client
 }
 
 // openProgram starts a program and makes what it serves a target.
@@ -129,6 +131,11 @@ func (p *program) accepts(ctx context.Context) error {
 
 // restart ends the program as a crash would and starts it on the same state.
 func (p *program) restart(ctx context.Context) (sandbox.Provider, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.New("the test is over")
+	}
 	p.run.kill()
 	p.leave()
 	if err := os.Remove(p.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -150,6 +157,9 @@ func (p *program) leave() {
 
 // close ends everything that belongs to the test.
 func (p *program) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
 	p.leave()
 	if p.run != nil {
 		p.run.end(p.limit)
