@@ -176,6 +176,9 @@ func (in *input) refused(k call, offset int64, part int, err error) (int, error)
 		}
 		return int(min(w.InputOffset-offset, int64(part))), nil
 	case wire.TagInputClosed:
+		if why := p.over(); why != nil && why != io.ErrClosedPipe {
+			return 0, why // it is gone because of that
+		}
 		return 0, &closedInput{w}
 	}
 	if w.Violation() {
