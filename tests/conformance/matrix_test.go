@@ -27,6 +27,7 @@ func TestMatrix(t *testing.T) {
 		} else if err := os.WriteFile("../../conformance/matrix.golden", []byte(got), 0o644); err != nil {
 			t.Error(err)
 		}
+		return // this binary still holds the file as it was
 	}
 	if p := conformance.Matrix(); int(p.Total) != len(m.Saboteurs) || p.Killed != p.Total {
 		t.Errorf("published: %+v", p)
