@@ -100,7 +100,7 @@ class Provider:
         instance.handoffs.append(call.operation)
         with self.lock:
             self.instances[instance.id] = instance
-        call.operation.undo = lambda: self.take(instance.id)
+        call.operation.undo, call.operation.instance = lambda: self.take(instance.id), instance.id
         return call.handoff(value)
 
     def write_file(self, call):
@@ -126,7 +126,7 @@ class Provider:
                 raise conflict("provisioning", instance.value["state"])
             instance.value = dict(instance.value, state="active")
             instance.handoffs.append(call.operation)
-        call.operation.undo = lambda: self.take(instance.id)
+        call.operation.undo, call.operation.instance = lambda: self.take(instance.id), instance.id
         return call.handoff(instance.value)
 
     def execute(self, call):

@@ -7,7 +7,9 @@ import os
 import re
 import socket
 import socketserver
+import sys
 import threading
+import time
 
 import codec
 import schema
@@ -16,6 +18,7 @@ from provider import Framed
 from settings import CAPABILITIES, MEMBERS, WIRE
 
 REVISION = WIRE["revision"]
+RETENTION = 24 * 60 * 60  # seconds for which an operation is remembered after what it made ended
 # endpoint: schema, is it journaled, is it framed, the longest body
 JSON, FRAMES = (8 << 20, False), (25 << 20, True)
 ENDPOINTS = {
@@ -48,7 +51,9 @@ class Operation:
         self.done = threading.Event()
         self.answer = None  # status, framed, body
         self.undo = None
+        self.instance = None  # that it made, or made active
         self.owned = self.rolled_back = False
+        self.since = time.monotonic()  # of its last change
 
 
 class Call:
@@ -86,7 +91,7 @@ class Wire:
     def __init__(self, provider, token):
         self.provider, self.token = provider, token
         self.lock = threading.Lock()
-        self.epochs, self.journal = {}, {}
+        self.epochs, self.journal, self.swept = {}, {}, time.monotonic()
         self.boot = "bt_" + os.urandom(16).hex()
         self.digest = codec.digest(codec.canonical(CAPABILITIES))
 
@@ -116,6 +121,7 @@ class Wire:
         if not operation_id:
             return self.answer(call)
         with self.lock:
+            self.forget()
             operation = self.journal.get(operation_id)
             fresh = operation is None
             if fresh:
@@ -127,11 +133,24 @@ class Wire:
         if fresh:
             call.operation = operation
             operation.answer = self.answer(call)
+            operation.since = time.monotonic()
             operation.done.set()
         operation.done.wait()
         if operation.rolled_back:
             raise Failure("WireOperationRolledBack")
         return operation.answer
+
+    def forget(self):
+        """Under lock: what ended a day ago, once a minute."""
+        now = time.monotonic()
+        if now - self.swept < 60:
+            return
+        self.swept = now
+        for identifier, operation in list(self.journal.items()):
+            if operation.instance in self.provider.instances:
+                operation.since = now
+            if operation.done.is_set() and now - operation.since > RETENTION:
+                del self.journal[identifier]
 
     def answer(self, call):
         try:
@@ -345,7 +364,8 @@ class Threaded(socketserver.ThreadingMixIn):
     wire = None
 
     def handle_error(self, request, client_address):
-        pass  # a peer that went
+        if not isinstance(sys.exc_info()[1], OSError):  # that is a peer that went
+            super().handle_error(request, client_address)
 
 
 class UnixServer(Threaded, socketserver.UnixStreamServer):
