@@ -74,7 +74,11 @@ func (s *session) exchange(r request, f Fault) bool {
 		p.work.Go(func() { p.again(r) })
 	}
 	sent := make(chan error, 1)
-	p.work.Go(func() { sent <- s.send(server, r, f) })
+	if f.Kind == HalfClose { // before any answer
+		sent <- s.send(server, r, f)
+	} else {
+		p.work.Go(func() { sent <- s.send(server, r, f) })
+	}
 	out, limit := s.to(f)
 	more, err := relay(out, server) // which may come before the request was taken whole
 	select {

@@ -164,7 +164,7 @@ func unknown(err error) bool {
 
 // A server is killed at random points during 200 lifecycles. No instance is
 // lost or doubled, no command runs twice, and what a Runner was told is so.
-func TestAServerKilledDuringLifecycles(t *testing.T) {
+func TestW34AServerKilledDuringLifecycles(t *testing.T) {
 	settled(t)
 	v := newVictim(t)
 	c := v.dial()
@@ -209,7 +209,7 @@ func TestAServerKilledDuringLifecycles(t *testing.T) {
 	random, kills := rand.New(rand.NewPCG(1, 2)), 0
 	for running := true; running; {
 		// The moment is what matters, so chance has to choose it.
-		after := time.NewTimer(time.Duration(40+random.IntN(200)) * time.Millisecond)
+		after := time.NewTimer(time.Duration(15+random.IntN(60)) * time.Millisecond)
 		select {
 		case <-over:
 			running = false
@@ -244,7 +244,7 @@ func TestAServerKilledDuringLifecycles(t *testing.T) {
 	if orphans > int(unclear.Load()) {
 		t.Errorf("%d orphans, but only %d calls of unknown outcome", orphans, unclear.Load())
 	}
-	if kills < each/4 || whole.Load() < int64(workers*each/4) {
+	if kills < each/4 || whole.Load() < int64(workers*each/10) {
 		t.Errorf("%d kills, %d whole", kills, whole.Load())
 	}
 	v.nothing(c)
@@ -296,7 +296,7 @@ func lifecycle(ctx context.Context, c *client.Client, run string) (id sandbox.In
 // A server is killed at random points under 20 live processes, again and again.
 // Each of them ends by name: what came before is what was said, no exit is
 // invented, and nothing of them runs on.
-func TestAServerKilledUnderLiveProcesses(t *testing.T) {
+func TestW94AServerKilledUnderLiveProcesses(t *testing.T) {
 	settled(t)
 	v := newVictim(t)
 	c := v.dial()

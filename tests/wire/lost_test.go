@@ -280,7 +280,7 @@ func everything(ctx context.Context, p sandbox.Provider) (saw []string, err erro
 
 // A delivery that goes wrong in any way, of any call that changes something,
 // has exactly one effect, and its Runner sees what it would have seen.
-func TestALostAnswerHasOneEffect(t *testing.T) {
+func TestW01W03W22ALostAnswerHasOneEffect(t *testing.T) {
 	settled(t)
 	bare := newCounted()
 	want, err := everything(t.Context(), bare)
@@ -329,7 +329,7 @@ func TestALostAnswerHasOneEffect(t *testing.T) {
 
 // An allocation of which no answer ever comes is undone by its id: the Runner
 // that gives up leaves nothing.
-func TestNoAnswerAtAllLeavesNothing(t *testing.T) {
+func TestW31NoAnswerAtAllLeavesNothing(t *testing.T) {
 	settled(t)
 	for _, e := range []wire.Endpoint{wire.Provision, wire.Activate, wire.Snapshot, wire.CloneSnapshot, wire.Release, wire.Resume, wire.OpenProcess} {
 		t.Run(string(e), func(t *testing.T) {

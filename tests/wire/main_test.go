@@ -82,6 +82,7 @@ type served struct {
 	dir    string
 	socket string
 	links  int
+	stall  time.Duration // of links made from now on
 }
 
 // serve puts p behind a server on a socket.
@@ -92,7 +93,7 @@ func serve(t *testing.T, p sandbox.Provider) *served {
 		t.Fatal(err)
 	}
 	dir := socketDir(t)
-	v := &served{T: t, dir: dir, socket: filepath.Join(dir, "server")}
+	v := &served{T: t, dir: dir, socket: filepath.Join(dir, "server"), stall: briefly}
 	l, err := net.Listen("unix", v.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ type link struct {
 func (s *served) connect(script faultproxy.Script, change func(*client.Options)) *link {
 	s.Helper()
 	s.links++
-	l, close, err := dial(s.socket, filepath.Join(s.dir, "proxy"), s.links, script, change)
+	l, close, err := dialStalling(s.stall, s.socket, filepath.Join(s.dir, "proxy"), s.links, script, change)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -133,14 +134,21 @@ func (s *served) connect(script faultproxy.Script, change func(*client.Options))
 	return l
 }
 
+// briefly is how long a link stalls where a test says nothing else.
+const briefly = 20 * time.Millisecond
+
 // dial makes the n-th link to a socket. The caller has to close it.
 func dial(socket, name string, n int, script faultproxy.Script, change func(*client.Options)) (_ *link, close func(), err error) {
+	return dialStalling(briefly, socket, name, n, script, change)
+}
+
+func dialStalling(stall time.Duration, socket, name string, n int, script faultproxy.Script, change func(*client.Options)) (_ *link, close func(), err error) {
 	path := name + itoa(n)
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, nil, err
 	}
-	p := faultproxy.Listen(listener, faultproxy.Options{Script: script, Stall: 20 * time.Millisecond, Dial: func(ctx context.Context) (net.Conn, error) {
+	p := faultproxy.Listen(listener, faultproxy.Options{Script: script, Stall: stall, Dial: func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}})
 	o := client.Options{Base: "unix:" + path, Lease: lease, Heartbeat: time.Second, Deadline: time.Minute}

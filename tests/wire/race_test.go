@@ -28,7 +28,7 @@ type reading struct {
 // Two Runners that hold the same lease race for one process. One of them gets
 // all of it; the other stops and says so. Neither happens twice, neither to
 // both, also where the link breaks while they fight.
-func TestTwoRunnersRacingACursor(t *testing.T) {
+func TestW69W70TwoRunnersRacingACursor(t *testing.T) {
 	settled(t)
 	const lines = 20000
 	script := fmt.Sprint("read GO; seq ", lines)
@@ -115,7 +115,7 @@ func TestTwoRunnersRacingACursor(t *testing.T) {
 
 // A Runner of a later epoch silences the stream of the earlier one within a
 // second: no byte comes after, none is taken, and the earlier one is told.
-func TestAnEpochAdvanceSilencesTheOldStream(t *testing.T) {
+func TestW88AnEpochAdvanceSilencesTheOldStream(t *testing.T) {
 	settled(t)
 	s := serve(t, memory.New(memory.Options{Seed: "epoch"}))
 	old := s.connect(clean, nil)

@@ -40,7 +40,7 @@ func torn(seed uint64) faultproxy.Script {
 
 // Bytes go through a process both ways, and through one that only reads, on
 // connections that break all the time: not one is lost, doubled or moved.
-func TestBytesThroughATornLink(t *testing.T) {
+func TestW49W77W86BytesThroughATornLink(t *testing.T) {
 	size, seeds := 24<<20, uint64(3)
 	if testing.Short() {
 		size, seeds = 4<<20, 2
@@ -179,7 +179,7 @@ func converse(ctx context.Context, l *link, id sandbox.InstanceID) (s spoken, er
 
 // A cut at every byte of every exchange of a live process changes nothing of
 // what its Runner sees.
-func TestACutAtEveryByteChangesNothing(t *testing.T) {
+func TestW47W48W57ACutAtEveryByteChangesNothing(t *testing.T) {
 	atEveryByte(t, []wire.Endpoint{wire.OpenProcess, wire.ProcessStream, wire.ProcessInput},
 		[]faultproxy.Kind{faultproxy.CutRequest, faultproxy.CutResponse}, func(err error) error { return err })
 }

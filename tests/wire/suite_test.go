@@ -49,13 +49,13 @@ func TestSuitesSayTheSameAcrossAnUnreliableLink(t *testing.T) {
 	}
 	target, _ := oracle.New("unreliable")
 	bare := rows(target)
-	seeds := uint64(2)
+	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 1
 	}
 	for seed := range seeds {
 		target, p := oracle.New("unreliable")
-		l := serve(t, p).connect(unreliable(seed, 0.1), func(o *client.Options) {
+		l := serve(t, p).connect(unreliable(seed, 0.2), func(o *client.Options) {
 			o.Lease = wire.Lease{} // the suites bring their own
 			o.Deadline = 30 * time.Second
 		})
