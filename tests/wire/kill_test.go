@@ -28,6 +28,10 @@ import (
 const victimDir = "CHECKFU_TEST_VICTIM"
 
 func serveUntilKilled(dir string) int {
+	go func() { // a test that is killed itself leaves no server behind
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
 	err := func() error {
 		h, err := newHost(dir)
 		if err != nil {
@@ -67,6 +71,9 @@ func (v *victim) start() {
 	v.cmd = exec.Command(os.Args[0])
 	v.cmd.Env = append(os.Environ(), victimDir+"="+v.dir)
 	v.cmd.Stderr = os.Stderr
+	if _, err := v.cmd.StdinPipe(); err != nil {
+		v.Fatal(err)
+	}
 	if err := v.cmd.Start(); err != nil {
 		v.Fatal(err)
 	}
