@@ -81,11 +81,8 @@ func (s *session) exchange(r request, f Fault) bool {
 	}
 	out, limit := s.to(f)
 	more, err := relay(out, server) // which may come before the request was taken whole
-	select {
-	case err := <-sent:
-		more = more && err == nil
-	default:
-		more = false // nobody takes the rest of it any more
+	if more {
+		more = finished(sent)
 	}
 	switch {
 	case f.Kind == Lose || f.Kind == Untyped:
@@ -107,6 +104,19 @@ func (s *session) exchange(r request, f Fault) bool {
 		return false
 	}
 	return more && err == nil && f.Kind != HalfClose
+}
+
+// finished says whether the request was taken whole. Its writer may be a little
+// later than the answer; one that still writes has nobody who takes the rest.
+func finished(sent <-chan error) bool {
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case err := <-sent:
+		return err == nil
+	case <-t.C:
+		return false
+	}
 }
 
 // send gives the request to the server.
