@@ -299,6 +299,13 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, _ sandbox
 		return sandbox.Handoff[sandbox.Released]{}, sandbox.Conflict(sandbox.OpRelease, string(sandbox.StateActive), string(state))
 	}
 	if err := p.Destroy(ctx, id); err != nil {
+		// The caller asked for a release, and no other member's error can be
+		// an answer to that.
+		if failed, ok := errors.AsType[*sandbox.Error](err); ok {
+			own := *failed
+			own.Operation = sandbox.OpRelease
+			err = &own
+		}
 		return sandbox.Handoff[sandbox.Released]{}, err
 	}
 	return sandbox.Handoff[sandbox.Released]{
