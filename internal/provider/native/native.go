@@ -206,12 +206,13 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 	p.mu.Unlock()
 	in.expireAt(deadline)
 	p.opt.Step("provisioned")
-	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(in.id)}, nil
+	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(sandbox.OpProvision, in.id)}, nil
 }
 
-// rollback knows the id that was allocated and nothing of the value returned.
-func (p *Provider) rollback(id sandbox.InstanceID) func(context.Context) error {
-	return func(ctx context.Context) error { return p.Destroy(ctx, id) }
+// rollback undoes op. It knows the id that was allocated and nothing of the
+// value returned.
+func (p *Provider) rollback(op sandbox.Operation, id sandbox.InstanceID) func(context.Context) error {
+	return func(ctx context.Context) error { return p.destroy(ctx, op, id) }
 }
 
 // admit refuses what this provider cannot do even if a caller did not ask the
@@ -264,7 +265,7 @@ func (p *Provider) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox
 	if err := in.activate(ctx); err != nil {
 		return none, err
 	}
-	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(id)}, nil
+	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(sandbox.OpActivate, id)}, nil
 }
 
 // Snapshot is forbidden: every profile of this envelope is zero retention.
@@ -298,14 +299,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, _ sandbox
 	if state := in.currentState(); state != sandbox.StateActive {
 		return sandbox.Handoff[sandbox.Released]{}, sandbox.Conflict(sandbox.OpRelease, string(sandbox.StateActive), string(state))
 	}
-	if err := p.Destroy(ctx, id); err != nil {
-		// The caller asked for a release, and no other member's error can be
-		// an answer to that.
-		if failed, ok := errors.AsType[*sandbox.Error](err); ok {
-			own := *failed
-			own.Operation = sandbox.OpRelease
-			err = &own
-		}
+	if err := p.destroy(ctx, sandbox.OpRelease, id); err != nil {
 		return sandbox.Handoff[sandbox.Released]{}, err
 	}
 	return sandbox.Handoff[sandbox.Released]{
@@ -317,6 +311,12 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, _ sandbox
 // Destroy ends one instance and removes all of it. An id that this process
 // does not hold is looked for on disk, so that it works after a crash too.
 func (p *Provider) Destroy(ctx context.Context, id sandbox.InstanceID) error {
+	return p.destroy(ctx, sandbox.OpDestroy, id)
+}
+
+// destroy is Destroy on behalf of op: no other member's error can be an answer
+// to what the caller asked for.
+func (p *Provider) destroy(ctx context.Context, op sandbox.Operation, id sandbox.InstanceID) error {
 	p.mu.Lock()
 	in := p.instances[id]
 	p.mu.Unlock()
@@ -327,7 +327,7 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.InstanceID) error {
 		err = p.removeFromDisk(ctx, id)
 	}
 	if err != nil {
-		return sandbox.Failed(sandbox.OpDestroy, sandbox.ReasonProviderError, err)
+		return sandbox.Failed(op, sandbox.ReasonProviderError, err)
 	}
 	p.mu.Lock()
 	delete(p.instances, id)

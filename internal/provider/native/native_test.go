@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -184,6 +185,47 @@ func TestActivate_NoWriteLandsBehindTheSeal(t *testing.T) {
 		n := <-written
 		if s := sh(t, p, id, "ls /data/in | wc -l"); strings.TrimSpace(string(s.Stdout)) != fmt.Sprint(n) {
 			t.Errorf("the guest sees %s of %d files", s.Stdout, n)
+		}
+	})
+}
+
+// TestTeardown_AFailureIsOfWhatWasAsked: whatever ends an instance, its failure
+// names the member that was called; another member's error is a defect.
+func TestTeardown_AFailureIsOfWhatWasAsked(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		staged, err := p.Provision(t.Context(), request(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := staged.Value.InstanceID
+		live, err := p.Activate(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := p.find(sandbox.OpDestroy, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.removing <- struct{}{} // a removal is under way and does not settle
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		for op, end := range map[sandbox.Operation]func() error{
+			sandbox.OpProvision: func() error { return staged.Rollback(done) },
+			sandbox.OpActivate:  func() error { return live.Rollback(done) },
+			sandbox.OpRelease: func() error {
+				_, err := p.Release(done, id, sandbox.ReleaseRequest{})
+				return err
+			},
+			sandbox.OpDestroy: func() error { return p.Destroy(done, id) },
+		} {
+			var failed *sandbox.Error
+			if err := end(); !errors.As(err, &failed) || failed.Operation != op {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+		<-in.removing
+		if err := p.Destroy(t.Context(), id); err != nil {
+			t.Error(err)
 		}
 	})
 }
