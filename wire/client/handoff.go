@@ -139,22 +139,18 @@ func (c *Client) held(h sandbox.Handoff[sandbox.Instance], lease wire.Lease) san
 // Provision allocates an instance under the lease of r, which fences every
 // later call of that instance.
 func (c *Client) Provision(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
-	lease := wire.Lease{ID: r.LeaseID, Epoch: r.LeaseEpoch}
-	k, err := c.newCall(wire.Provision, lease, wire.ProvisionRequest(r))
-	if err != nil {
-		return sandbox.Handoff[sandbox.Instance]{}, err
-	}
-	h, err := allocate(ctx, c, k, instanceOf)
-	if err != nil {
-		return h, err
-	}
-	return c.held(h, lease), nil
+	return c.fresh(ctx, wire.Provision, r, wire.ProvisionRequest(r))
 }
 
 // Resume rehydrates a snapshot under the lease of r.Request.
 func (c *Client) Resume(ctx context.Context, r sandbox.ResumeRequest) (sandbox.Handoff[sandbox.Instance], error) {
-	lease := wire.Lease{ID: r.Request.LeaseID, Epoch: r.Request.LeaseEpoch}
-	k, err := c.newCall(wire.Resume, lease, wire.ResumeRequest(r))
+	return c.fresh(ctx, wire.Resume, r.Request, wire.ResumeRequest(r))
+}
+
+// fresh makes an instance under the lease of its request.
+func (c *Client) fresh(ctx context.Context, e wire.Endpoint, r sandbox.ProvisionRequest, m wire.Message) (sandbox.Handoff[sandbox.Instance], error) {
+	lease := wire.Lease{ID: r.LeaseID, Epoch: r.LeaseEpoch}
+	k, err := c.newCall(e, lease, m)
 	if err != nil {
 		return sandbox.Handoff[sandbox.Instance]{}, err
 	}

@@ -35,17 +35,23 @@ func (c *call) beginActiveWrite() error {
 	})
 }
 
-// transaction finds the write that a later call names. Without its handle it is
-// one of an earlier server: then the record alone speaks.
-func (s *Server) transaction(id wire.OperationID, instance sandbox.InstanceID) (*operation, sandbox.ActiveWrite, sandbox.JournalState, error) {
+// transaction is a write that a later call names. Without its handle it is one
+// of an earlier server: then the record alone speaks.
+type transaction struct {
+	operation *operation
+	write     sandbox.ActiveWrite // nil without the handle
+	state     sandbox.JournalState
+}
+
+func (s *Server) transaction(id wire.OperationID, instance sandbox.InstanceID) (transaction, error) {
 	j := s.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	o := j.ops[id]
 	if o == nil || o.record.Endpoint != wire.BeginActiveWrite || o.record.Instance != instance || o.record.Write == "" {
-		return nil, nil, "", &wire.Error{Tag: wire.TagOperationUnknown}
+		return transaction{}, &wire.Error{Tag: wire.TagOperationUnknown}
 	}
-	return o, o.write, o.record.Write, nil
+	return transaction{o, o.write, o.record.Write}, nil
 }
 
 // mark notes how far a write came.
@@ -75,16 +81,16 @@ func orphan(state sandbox.JournalState) (sandbox.JournalState, error) {
 }
 
 // observe asks a write how far it is.
-func (s *Server) observe(ctx context.Context, o *operation, w sandbox.ActiveWrite, state sandbox.JournalState) (wire.Journal, error) {
-	if w == nil {
-		state, err := orphan(state)
+func (s *Server) observe(ctx context.Context, t transaction) (wire.Journal, error) {
+	if t.write == nil {
+		state, err := orphan(t.state)
 		return wire.Journal{Journal: state}, err
 	}
-	state, err := w.Inspect(ctx)
+	state, err := t.write.Inspect(ctx)
 	if err != nil {
 		return wire.Journal{}, err
 	}
-	if err := s.mark(o, state, false); err != nil {
+	if err := s.mark(t.operation, state, false); err != nil {
 		s.log(err)
 	}
 	return wire.Journal{Journal: state}, nil
@@ -99,19 +105,19 @@ func (c *call) stageActiveWrite() error {
 	if err != nil {
 		return err
 	}
-	o, w, state, err := c.s.transaction(m.TransactionID, m.InstanceID)
+	t, err := c.s.transaction(m.TransactionID, m.InstanceID)
 	if err != nil {
 		return err
 	}
 	return c.mutate(m.InstanceID, func(ctx context.Context, _ *operation) (effect, error) {
-		if w == nil {
-			return effect{}, closedWrite(state)
+		if t.write == nil {
+			return effect{}, closedWrite(t.state)
 		}
 		f := sandbox.FileWrite{Path: m.Path, Content: data, Executable: m.Executable, Symlink: m.Symlink}
-		if err := w.Stage(ctx, f); err != nil {
+		if err := t.write.Stage(ctx, f); err != nil {
 			return effect{}, err
 		}
-		j, err := c.s.observe(ctx, o, w, state)
+		j, err := c.s.observe(ctx, t)
 		return effect{message: j}, err
 	})
 }
@@ -125,26 +131,32 @@ func closedWrite(state sandbox.JournalState) error {
 	return sandbox.Conflict(opWrite, string(sandbox.JournalOpen), string(state))
 }
 
-func (c *call) dispatchActiveWrite() error {
+// named is the write of a request that says no more than which one it is.
+func (c *call) named() (sandbox.InstanceID, transaction, error) {
 	m, err := request[wire.TransactionRequest](c)
 	if err != nil {
-		return err
+		return "", transaction{}, err
 	}
-	o, w, state, err := c.s.transaction(m.TransactionID, m.InstanceID)
+	t, err := c.s.transaction(m.TransactionID, m.InstanceID)
+	return m.InstanceID, t, err
+}
+
+func (c *call) dispatchActiveWrite() error {
+	id, t, err := c.named()
 	if err != nil {
 		return err
 	}
-	return c.mutate(m.InstanceID, func(ctx context.Context, _ *operation) (effect, error) {
-		if w == nil {
-			return effect{}, closedWrite(state)
+	return c.mutate(id, func(ctx context.Context, _ *operation) (effect, error) {
+		if t.write == nil {
+			return effect{}, closedWrite(t.state)
 		}
-		err := w.Dispatch(ctx, func() {
+		err := t.write.Dispatch(ctx, func() {
 			// From here on an end of this process leaves the outcome open.
-			if err := c.s.mark(o, sandbox.JournalDispatched, true); err != nil {
+			if err := c.s.mark(t.operation, sandbox.JournalDispatched, true); err != nil {
 				c.s.log(err)
 			}
 		})
-		j, ierr := c.s.observe(context.WithoutCancel(ctx), o, w, state)
+		j, ierr := c.s.observe(context.WithoutCancel(ctx), t)
 		if err == nil {
 			err = ierr
 		}
@@ -153,40 +165,32 @@ func (c *call) dispatchActiveWrite() error {
 }
 
 func (c *call) abortActiveWrite() error {
-	m, err := request[wire.TransactionRequest](c)
+	id, t, err := c.named()
 	if err != nil {
 		return err
 	}
-	o, w, state, err := c.s.transaction(m.TransactionID, m.InstanceID)
-	if err != nil {
-		return err
-	}
-	return c.mutate(m.InstanceID, func(ctx context.Context, _ *operation) (effect, error) {
-		if w == nil && state != sandbox.JournalOpen && state != sandbox.JournalRolledBack {
-			return effect{}, closedWrite(state)
+	return c.mutate(id, func(ctx context.Context, _ *operation) (effect, error) {
+		if t.write == nil && t.state != sandbox.JournalOpen && t.state != sandbox.JournalRolledBack {
+			return effect{}, closedWrite(t.state)
 		}
-		if w != nil {
-			if err := w.Abort(ctx); err != nil {
+		if t.write != nil {
+			if err := t.write.Abort(ctx); err != nil {
 				return effect{}, err
 			}
 		}
-		j, err := c.s.observe(ctx, o, w, state)
+		j, err := c.s.observe(ctx, t)
 		return effect{message: j}, err
 	})
 }
 
 func (c *call) inspectActiveWrite() error {
-	m, err := request[wire.TransactionRequest](c)
-	if err != nil {
-		return err
-	}
-	o, w, state, err := c.s.transaction(m.TransactionID, m.InstanceID)
+	_, t, err := c.named()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := c.context()
 	defer cancel()
-	j, err := c.s.observe(ctx, o, w, state)
+	j, err := c.s.observe(ctx, t)
 	if err != nil {
 		return err
 	}
