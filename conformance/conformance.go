@@ -29,7 +29,6 @@ import (
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/probe"
 	"github.com/checkfu/checkfu/internal/suite"
-	"github.com/checkfu/checkfu/sandbox"
 )
 
 // Target is what is tested. Provider and Image are needed; the rest widens
@@ -208,10 +207,6 @@ func List() []report.Row {
 	}
 	return rows
 }
-
-// Tokens gives what an envelope and its optional members amount to.
-// Source: contract "Conformance".
-func Tokens(c sandbox.Capabilities, o sandbox.Optional) []report.Token { return probe.Derive(c, o) }
 
 func join[S ~string](list []S) string {
 	words := make([]string, len(list))

@@ -113,6 +113,4 @@ type Options struct {
 	// Disabled switches checks off, by the id of a probe or "standing/check".
 	// It exists to show that each check is needed; no command sets it.
 	Disabled map[string]bool
-	// AfterProbe is called when a probe's allocations have been torn down.
-	AfterProbe func(id string)
 }

@@ -19,10 +19,9 @@ import (
 
 // run is one run on its way.
 type run struct {
-	target        *Target
-	o             Options
-	clock, watch  Clock
-	throughRunner bool // a Runner's runtime stands between the engine and the target
+	target       *Target
+	o            Options
+	clock, watch Clock
 
 	envelope  sandbox.Capabilities
 	spelled   []byte // canonical JSON of the envelope as it first came
@@ -43,8 +42,7 @@ type run struct {
 	readClosed *bool  // nil until it was asked
 }
 
-// Run drives target through probes and reports. nine are the ids of the cases
-// that always have a row.
+// Run drives target through probes and reports: a row for each, run or not.
 // Blocks: until every probe has ended, ctx is done, or the budget is used up;
 // what is left then is blocked.
 func Run(ctx context.Context, target Target, probes []Probe, o Options) report.Report {
@@ -118,7 +116,7 @@ func begin(target *Target, o Options) *run {
 		_, _ = rand.Read(b[:]) // never fails
 		o.Seed = hex.EncodeToString(b[:])
 	}
-	r := &run{target: target, o: o, clock: target.Clock, watch: o.Watch, throughRunner: target.ThroughRunner, standing: map[string]*stand{}, declared: map[report.Token]bool{}}
+	r := &run{target: target, o: o, clock: target.Clock, watch: o.Watch, standing: map[string]*stand{}, declared: map[report.Token]bool{}}
 	if r.clock == nil {
 		r.clock = sandboxruntime.System
 	}
@@ -221,7 +219,7 @@ func (r *run) runs(p *Probe, pass int) bool {
 // probe runs one probe once.
 func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 	row := p.Row()
-	if status, reason := r.applies(p); status != "" {
+	if status, reason := r.applies(ctx, p); status != "" {
 		row.Status, row.Reason = status, reason
 		return row
 	}
@@ -243,9 +241,6 @@ func (r *run) probe(ctx context.Context, p *Probe) report.Row {
 		f()
 	}
 	r.ledger.settle(ctx, p.ID)
-	if r.o.AfterProbe != nil {
-		r.o.AfterProbe(p.ID)
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.row.Milliseconds = time.Since(began).Milliseconds()

@@ -253,3 +253,34 @@ func TestTranscript(t *testing.T) {
 		t.Error("the secret is in the transcript")
 	}
 }
+
+// TestClosedReadMayLeaveOutOneToken: of a provider whose readFile fails closed
+// filesystem may be left out, and nothing else beside it; of one that reads, not
+// even that.
+func TestClosedReadMayLeaveOutOneToken(t *testing.T) {
+	held := func(t *probe.T) { t.Check("holds", true, "", nil) }
+	for name, c := range map[string]struct {
+		closed   bool
+		withhold []report.Token
+		want     report.Status
+		names    string
+	}{
+		"closed":                   {true, []report.Token{report.Filesystem}, report.Skip, "readFile fails closed"},
+		"closed, and more":         {true, []report.Token{report.Filesystem, report.Process}, report.Withheld, "process"},
+		"closed, and another case": {true, []report.Token{report.Filesystem, report.ZDR}, report.Skip, "readFile fails closed"},
+		"reads":                    {false, []report.Token{report.Filesystem}, report.Withheld, "filesystem"},
+		"closed, nothing hidden":   {true, nil, report.Pass, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target, p := oracle.New(name)
+			target.Withhold = c.withhold
+			if c.closed {
+				target.Provider = sandboxtest.ClosedReads(p)
+			}
+			row := find(t, run(t, target, probe.Options{}, one("case", held, report.Filesystem, report.Process)), "case")
+			if row.Status != c.want || !strings.Contains(row.Reason, c.names) {
+				t.Errorf("%s: %s", row.Status, row.Reason)
+			}
+		})
+	}
+}

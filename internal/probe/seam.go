@@ -282,9 +282,9 @@ func (s seam) Release(ctx context.Context, id sandbox.InstanceID, q sandbox.Rele
 		r.compareSnapshot(standRelease, id, q.ExpiresAt, got.Snapshot)
 		r.valid(standRelease, got.Snapshot.Validate())
 	}
-	r.held(standRelease2)
+	r.held(standSettled)
 	if got.Snapshot == nil || got.Snapshot.Validate() == nil { // otherwise that is the one finding
-		r.valid(standRelease2, got.Validate())
+		r.valid(standSettled, got.Validate())
 	}
 	if request, ours := r.ledger.asked(id); ours {
 		want := sandbox.DispositionDestroyed
@@ -292,7 +292,7 @@ func (s seam) Release(ctx context.Context, id sandbox.InstanceID, q sandbox.Rele
 			want = sandbox.DispositionReleased
 		}
 		if got.Disposition != want {
-			r.broke(standRelease2, "disposition", "disposition", string(want), string(got.Disposition))
+			r.broke(standSettled, "disposition", "disposition", string(want), string(got.Disposition))
 		}
 	}
 	return handoff(s.t, sandbox.OpRelease, h), nil

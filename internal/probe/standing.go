@@ -32,7 +32,7 @@ const (
 	standReadFiles  = "read-files.union"
 	standListDir    = "list-dir.form"
 	standProject    = "list-project-dir.form"
-	standRelease2   = "release.disposition"
+	standSettled    = "release.disposition"
 	standCleanup    = "cleanup.form"
 	standExit       = "open-process.exit"
 	standAnswers    = "calls.answered"
@@ -69,7 +69,7 @@ func Standing() []Probe {
 		row(standReadFiles, "CF-FI-02", bounds, "a batch answers every member, in order, within its budget"),
 		row(standListDir, "CF-FI-03", bounds, "a listing is bounded, ordered and well formed"),
 		row(standProject, "CF-FI-04", operations, "a project listing is complete, bounded, ordered and well formed"),
-		row(standRelease2, "CF-RE-01", operations, "durable releases a snapshot, zero retention destroys"),
+		row(standSettled, "CF-RE-01", operations, "durable releases a snapshot, zero retention destroys"),
 		row(standCleanup, "CF-CL-01", operations, "a cleanup answers two lists of ids"),
 		row(standExit, "CF-PR-01", openProcess, "a process ends by an exit code or by a signal"),
 		row(standAnswers, "CF-LI-01", `contract "Allocation handoff"`, "every call comes back in its time"),
@@ -165,7 +165,7 @@ func (r *run) judge(op sandbox.Operation, err error, interrupted bool) {
 		r.brokeAs(report.Error, standAnswers, string(op), string(op), "an answer", err.Error())
 		return
 	}
-	if e, ok := err.(*sandboxruntime.Error); ok && r.throughRunner {
+	if e, ok := err.(*sandboxruntime.Error); ok && r.target.ThroughRunner {
 		r.held(standRunner)
 		r.broke(standRunner, string(e.Operation), e.Field, e.Expected, e.Got)
 		return
@@ -177,7 +177,7 @@ func (r *run) judge(op sandbox.Operation, err error, interrupted bool) {
 		return
 	}
 	// Errors of a Runner in between can be joined with those of a compensation.
-	if r.throughRunner && errors.As(err, new(*sandboxruntime.Error)) {
+	if r.target.ThroughRunner && errors.As(err, new(*sandboxruntime.Error)) {
 		r.broke(standRunner, string(op), string(op), "an answer that the Runner accepts", text(err))
 		return
 	}

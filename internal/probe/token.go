@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -69,20 +70,18 @@ func Applies(p *Probe, derived []report.Token, withhold []report.Token) (report.
 	return "", ""
 }
 
-func (r *run) applies(p *Probe) (report.Status, string) {
-	status, reason := Applies(p, r.derived, r.target.Withhold)
-	if status == report.Withheld && r.closedRead() && onlyFilesystem(p, r.target.Withhold) {
-		// The one token that the contract lets a target leave out.
-		return report.Skip, "filesystem omitted: readFile fails closed on physically_contained_file_read"
+func (r *run) applies(ctx context.Context, p *Probe) (report.Status, string) {
+	withhold := r.target.Withhold
+	status, reason := Applies(p, r.derived, withhold)
+	if status != report.Withheld || !slices.Contains(withhold, report.Filesystem) || !slices.Contains(p.Requires, report.Filesystem) || !r.closedRead(ctx) {
+		return status, reason
 	}
-	return status, reason
-}
-
-// onlyFilesystem reports whether filesystem is all that is withheld of p.
-func onlyFilesystem(p *Probe, withhold []report.Token) bool {
-	return !slices.ContainsFunc(p.Requires, func(k report.Token) bool {
-		return k != report.Filesystem && slices.Contains(withhold, k)
-	})
+	// The one token that the contract lets a target leave out.
+	rest := slices.DeleteFunc(slices.Clone(withhold), func(k report.Token) bool { return k == report.Filesystem })
+	if status, reason := Applies(p, r.derived, rest); status != "" {
+		return status, reason
+	}
+	return report.Skip, "filesystem omitted: readFile fails closed on physically_contained_file_read"
 }
 
 // admit derives the tokens and compares claims with what can be granted.
