@@ -11,6 +11,11 @@ STATIC = CGO_ENABLED=0 $(GO) build -trimpath
 # started from the very binary under test.
 PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|bench|tests/)')
 RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|bench|tests/)')
+# What is too much for the race detector is raced in part (-short), and run
+# whole without it: the suites and the ends of a wire here, the saboteurs as the
+# matrix in tests/conformance.
+WHOLE = $(filter %/wire/client %/wire/server,$(RACED)) $(foreach p,$(RACED),$(if $(findstring /internal/suite/,$(p)),$(p)))
+PARTLY = $(WHOLE) $(filter %/sandboxtest,$(RACED))
 FUZZTIME ?= 10m
 
 .PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench base clean
@@ -34,8 +39,10 @@ demo: build ## set up what it needs and run a command on a repository inside a s
 
 test: lint arch build test-race test-product ## everything, under 15 minutes on 2 cores
 
-test-race: $(INIT) ## all packages that do not link gVisor, with the race detector (big volumes elsewhere)
-	$(GO) test -race -short -timeout 10m $(RACED)
+test-race: $(INIT) ## all packages that do not link gVisor, with the race detector
+	$(GO) test -race -timeout 10m $(filter-out $(PARTLY),$(RACED))
+	$(GO) test -race -short -timeout 10m $(PARTLY)
+	$(GO) test -timeout 10m $(WHOLE)
 
 test-product: build ## the packages and the commands that start real sandboxes, as root
 	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }
