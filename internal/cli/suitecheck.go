@@ -91,21 +91,28 @@ func describe(m *suitecheck.Matrix) suiteCheckDocument {
 }
 
 func (a *app) printSuiteCheck(doc suiteCheckDocument, m *suitecheck.Matrix) error {
-	survivors, inert := 0, 0
+	outcomes := map[suitecheck.Outcome]int{}
 	for _, r := range m.Saboteurs {
-		switch r.Outcome {
-		case suitecheck.Survived, suitecheck.Elsewhere, suitecheck.Broken:
-			survivors++
-		case suitecheck.Inert:
-			inert++
+		outcomes[r.Outcome]++
+	}
+	survivors := outcomes[suitecheck.Survived] + outcomes[suitecheck.Elsewhere] + outcomes[suitecheck.Broken]
+	green, refused := 0, 0
+	for _, r := range m.Benign {
+		if r.Outcome == suitecheck.Survived {
+			green++
+		}
+	}
+	for _, r := range m.Baselines {
+		if r.Exit != report.ExitConformant {
+			refused++
 		}
 	}
 	for _, fault := range doc.Faults {
 		fmt.Fprintln(a.stdout, fault)
 	}
-	fmt.Fprintf(a.stdout, "saboteurs  %d, killed by the check they name %d, not so %d, inert %d\n", doc.Saboteurs, doc.Killed, survivors, inert)
+	fmt.Fprintf(a.stdout, "saboteurs  %d, killed by the check they name %d, not so %d, inert %d\n", doc.Saboteurs, doc.Killed, survivors, outcomes[suitecheck.Inert])
 	fmt.Fprintf(a.stdout, "checks     %d, each needed by a saboteur %d\n", doc.Checks, doc.Needed)
-	fmt.Fprintf(a.stdout, "benign     %d stay green, baselines %d never reach exit 0\n", doc.Benign, doc.Baselines)
+	fmt.Fprintf(a.stdout, "benign     %d, %d stay green; baselines %d, %d do not reach exit 0\n", doc.Benign, green, doc.Baselines, refused)
 	fmt.Fprintf(a.stdout, "pending    %d faults wait for their member:\n", doc.Pending)
 	for _, p := range m.Pending {
 		fmt.Fprintf(a.stdout, "  %-4s %s: %s\n", p.ID, p.Fault, p.Reason)
