@@ -35,6 +35,9 @@ import (
 // what can be judged.
 type Target = probe.Target
 
+// Wire is the way by hand to a target that is reached over a wire.
+type Wire = probe.Wire
+
 // Network is the lab of the egress cases.
 type Network = probe.Network
 
@@ -183,7 +186,7 @@ func Plan(ctx context.Context, target Target, o Options) ([]report.Row, error) {
 			continue
 		}
 		row := p.Row()
-		row.Status, row.Reason = probe.Applies(&p, derived, target.Withhold)
+		row.Status, row.Reason = probe.Applies(&p, target.Wire, derived, target.Withhold)
 		rows = append(rows, row)
 	}
 	return rows, nil

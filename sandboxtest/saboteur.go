@@ -12,6 +12,7 @@
 package sandboxtest
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -35,6 +36,9 @@ type Saboteur struct {
 	// Restarted is what is there after a crash and a restart; nil is the
 	// wrapped provider, with all that it holds.
 	Restarted func(p sandbox.Provider, env *Env) sandbox.Provider
+	// Serve makes the saboteur out of a right server of the wire, in front of the
+	// right provider or of what Wrap made of it. It calls env.Fire likewise.
+	Serve func(h http.Handler, env *Env) http.Handler
 	// Remote says that the fault is one only of what was reached over a wire.
 	Remote bool
 	// Withhold is what the target hides, where the fault lies in that.
@@ -64,7 +68,7 @@ type Pending struct {
 // Saboteurs returns all of them, group by group.
 func Saboteurs() []Saboteur {
 	return slices.Concat(envelopeFaults(), identityFaults(), handoffFaults(), stateFaults(), commandFaults(), fileFaults(),
-		activeWriteFaults(), snapshotFaults(), lostFaults(), cleanupFaults(), processFaults(), networkFaults(), cheats(), timeFaults(), neighbourFaults())
+		activeWriteFaults(), snapshotFaults(), lostFaults(), cleanupFaults(), processFaults(), networkFaults(), cheats(), timeFaults(), neighbourFaults(), wireFaults())
 }
 
 // PendingSaboteurs returns those that wait for their member.

@@ -93,11 +93,12 @@ const (
 	Faults   Suite = "faults"
 	Live     Suite = "process"
 	Files    Suite = "files"
+	Wire     Suite = "wire"
 	Egress   Suite = "egress"
 )
 
 // Suites returns the suites that can be asked for.
-func Suites() []Suite { return []Suite{Nine, Contract, Faults, Live, Files, Egress} }
+func Suites() []Suite { return []Suite{Nine, Contract, Faults, Live, Files, Wire, Egress} }
 
 // Level says how binding a clause is.
 type Level string

@@ -95,7 +95,7 @@ Exit codes: checkfu help conformance`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.suites, "suite", nil, "suites to run, with commas or repeated: nine, contract, faults, process, files, egress, all (default nine,contract)")
+	flags.StringArrayVar(&f.suites, "suite", nil, "suites to run, with commas or repeated: nine, contract, faults, process, files, wire, egress, all (default nine,contract)")
 	flags.StringArrayVar(&f.run, "run", nil, "run only what matches these ids or patterns (the run is then incomplete)")
 	flags.StringArrayVar(&f.withhold, "withhold", nil, "tokens to hide although the envelope gives them")
 	flags.BoolVar(&f.plan, "plan", false, "say what would run and what would be skipped; allocates nothing and needs no image")
@@ -129,7 +129,7 @@ func (f *conformanceFlags) options() (conformance.Options, error) {
 			continue
 		}
 		if !slices.Contains(report.Suites(), report.Suite(s)) {
-			return o, argument.Unexpected("--suite", "nine, contract, faults, process, files, egress or all", s)
+			return o, argument.Unexpected("--suite", "nine, contract, faults, process, files, wire, egress or all", s)
 		}
 		if !slices.Contains(o.Suites, report.Suite(s)) {
 			o.Suites = append(o.Suites, report.Suite(s))

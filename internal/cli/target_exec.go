@@ -62,7 +62,7 @@ func openProgram(ctx context.Context, path string, f *conformanceFlags, patience
 		p.close()
 		return conformance.Target{}, nil, err
 	}
-	target.Restart = p.restart
+	target.Restart, target.Wire = p.restart, byHand(p.options)
 	return target, func() { p.close(); closeLab() }, nil
 }
 

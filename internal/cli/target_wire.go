@@ -76,7 +76,19 @@ func openWire(ctx context.Context, base string, f *conformanceFlags, patience ti
 		_ = c.Close()
 		return conformance.Target{}, nil, err
 	}
+	target.Wire = byHand(o)
 	return target, func() { _ = c.Close(); closeLab() }, nil
+}
+
+// byHand is the way to what o names without a client.
+func byHand(o client.Options) *conformance.Wire {
+	host, path := "localhost", ""
+	if u, err := url.Parse(o.Base); err == nil && u.Host != "" {
+		host, path = u.Host, strings.TrimRight(u.EscapedPath(), "/")
+	}
+	return &conformance.Wire{Host: host, Path: path, Token: o.Token, Dial: func(ctx context.Context) (net.Conn, error) {
+		return client.Connect(ctx, o)
+	}}
 }
 
 // meet connects within limit. Somebody who answers, and is no provider, is

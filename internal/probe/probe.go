@@ -48,6 +48,8 @@ type Target struct {
 	Name     string // as a person named it
 	Provider sandbox.Provider
 	Remote   bool // reached over a wire
+	// Wire is the way there by hand. nil: the wire suite is skipped.
+	Wire *Wire
 	// ThroughRunner says that Provider is the Runner's own runtime in front of
 	// the provider: an answer that it refuses is a failure of the provider.
 	ThroughRunner bool

@@ -55,8 +55,12 @@ var why = map[report.Token]string{
 	report.ActiveWrite:      "active_mount_write: true",
 }
 
-// Applies predicts the status of a probe from tokens alone: "" if it runs.
-func Applies(p *Probe, derived []report.Token, withhold []report.Token) (report.Status, string) {
+// Applies predicts the status of a probe from tokens, and from how the target is
+// reached, alone: "" if it runs.
+func Applies(p *Probe, wire *Wire, derived []report.Token, withhold []report.Token) (report.Status, string) {
+	if status, reason := overWire(p, wire); status != "" {
+		return status, reason
+	}
 	for _, k := range p.Requires {
 		if !slices.Contains(derived, k) {
 			return report.Skip, fmt.Sprintf("%s absent: the envelope does not give it (%s)", k, why[k])
@@ -72,13 +76,13 @@ func Applies(p *Probe, derived []report.Token, withhold []report.Token) (report.
 
 func (r *run) applies(ctx context.Context, p *Probe) (report.Status, string) {
 	withhold := r.target.Withhold
-	status, reason := Applies(p, r.derived, withhold)
+	status, reason := Applies(p, r.target.Wire, r.derived, withhold)
 	if status != report.Withheld || !slices.Contains(withhold, report.Filesystem) || !slices.Contains(p.Requires, report.Filesystem) || !r.closedRead(ctx) {
 		return status, reason
 	}
 	// The one token that the contract lets a target leave out.
 	rest := slices.DeleteFunc(slices.Clone(withhold), func(k report.Token) bool { return k == report.Filesystem })
-	if status, reason := Applies(p, r.derived, rest); status != "" {
+	if status, reason := Applies(p, r.target.Wire, r.derived, rest); status != "" {
 		return status, reason
 	}
 	return report.Skip, "filesystem omitted: readFile fails closed on physically_contained_file_read"

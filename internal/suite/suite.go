@@ -14,6 +14,7 @@ import (
 	"github.com/checkfu/checkfu/internal/suite/files"
 	"github.com/checkfu/checkfu/internal/suite/nine"
 	"github.com/checkfu/checkfu/internal/suite/process"
+	"github.com/checkfu/checkfu/internal/suite/wire"
 )
 
 // Revision names this suite. It changes with what a case demands.
@@ -21,7 +22,7 @@ const Revision = "2026.12"
 
 // All returns every probe, the nine cases first.
 func All() []probe.Probe {
-	return slices.Concat(nine.Probes(), contract.Probes(), faults.Probes(), process.Probes(), files.Probes())
+	return slices.Concat(nine.Probes(), contract.Probes(), faults.Probes(), process.Probes(), files.Probes(), wire.Probes())
 }
 
 // Of returns the nine cases, which always have their rows, and the probes of

@@ -158,15 +158,22 @@ func without(ctx context.Context, check string, all []sandboxtest.Saboteur) Swit
 
 // rightProvider names what the oracle does not pass.
 func rightProvider(ctx context.Context) []string {
-	rep, _ := Run(ctx, sandboxtest.Saboteur{ID: "oracle"}, "", report.Suites()...)
 	var bad []string
-	for _, row := range rep.Rows() {
-		if row.Status != report.Pass && row.ID != "runner.accepts" {
-			bad = append(bad, row.ID+" "+string(row.Status))
+	// Bare, and over a wire for the suite of that.
+	bare := slices.DeleteFunc(report.Suites(), func(s report.Suite) bool { return s == report.Wire })
+	for _, suites := range [][]report.Suite{bare, {report.Wire}} {
+		rep, _ := Run(ctx, sandboxtest.Saboteur{ID: "oracle"}, "", suites...)
+		if rep.Verdict == report.Failed {
+			bad = append(bad, rep.Reason)
 		}
-	}
-	if !rep.Leaks.None() {
-		bad = append(bad, "leaks")
+		for _, row := range rep.Rows() {
+			if row.Status != report.Pass && row.ID != "runner.accepts" && (row.Suite != report.Standing || len(suites) > 1) {
+				bad = append(bad, row.ID+" "+string(row.Status))
+			}
+		}
+		if !rep.Leaks.None() {
+			bad = append(bad, "leaks")
+		}
 	}
 	return bad
 }

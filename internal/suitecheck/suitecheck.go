@@ -98,6 +98,13 @@ func Run(ctx context.Context, s sandboxtest.Saboteur, disabled string, suites ..
 		}
 		return target.Provider, nil
 	}
+	if s.Serve != nil || slices.Contains(suites, report.Wire) && len(suites) == 1 {
+		served, err := overWire(ctx, &target, s.Serve, env)
+		if err != nil {
+			return report.Report{Verdict: report.Failed, ExitCode: report.ExitError, Reason: err.Error()}, fired.Load()
+		}
+		defer served.close()
+	}
 	o := probe.Options{Suites: suites, Seed: s.ID, Passes: 1, StreamBytes: streamBytes, Watch: watch, Linger: time.Millisecond}
 	if disabled != "" {
 		o.Disabled = map[string]bool{disabled: true}

@@ -10,10 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/checkfu/checkfu/conformance"
-	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/provider/memory"
-	"github.com/checkfu/checkfu/internal/suite/oracle"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire/server"
 )
@@ -52,42 +49,6 @@ func connect(t testing.TB, o Options) *Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// The suites say of the reference provider through the wire what they say of it
-// without one.
-func TestSuitesThroughTheWire(t *testing.T) {
-	options := conformance.Options{Passes: 1, StreamBytes: 4 << 20, Seed: "wire",
-		Suites: []report.Suite{report.Nine, report.Contract, report.Files, report.Live, report.Faults}}
-	if testing.Short() { // the whole is too slow for the race detector
-		options.Suites = []report.Suite{report.Nine, report.Live}
-	}
-	run := func(through func(sandbox.Provider) sandbox.Provider) map[string]report.Row {
-		target, p := oracle.New("wire")
-		target.Provider = through(p)
-		r := conformance.Run(t.Context(), target, options)
-		rows := map[string]report.Row{}
-		for _, row := range r.Rows() {
-			rows[row.ID] = row
-		}
-		return rows
-	}
-	bare := run(func(p sandbox.Provider) sandbox.Provider { return p })
-	wired := run(func(p sandbox.Provider) sandbox.Provider { return connect(t, serve(t, p)) })
-	passed := 0
-	for id, b := range bare {
-		w := wired[id]
-		if w.Status != b.Status {
-			t.Errorf("%s: %s, bare %s %s %+v", id, w.Status, b.Status, w.Reason, w.Findings)
-		}
-		if w.Status == report.Pass {
-			passed++
-		}
-	}
-	t.Logf("%d rows, %d pass", len(wired), passed)
-	if len(wired) != len(bare) || passed < 40 {
-		t.Errorf("%d rows, bare %d, %d pass", len(wired), len(bare), passed)
-	}
 }
 
 // buffering holds every response back until it is whole, as some proxies do.

@@ -34,7 +34,7 @@ func TestOracleRetains(t *testing.T) {
 // cannot serve is a skip by name.
 func TestRetainedProbesAreSkippedByName(t *testing.T) {
 	for _, p := range slices.Concat(snapshots(), sweeps(), activeWrites()) {
-		status, reason := probe.Applies(&p, []report.Token{report.Process, report.Cleanup}, nil)
+		status, reason := probe.Applies(&p, nil, []report.Token{report.Process, report.Cleanup}, nil)
 		plain := !slices.ContainsFunc(p.Requires, func(k report.Token) bool { return k != report.Cleanup })
 		if plain != (status == "") || status == report.Skip && reason == "" {
 			t.Errorf("%s: %q %q", p.ID, status, reason)
