@@ -41,18 +41,9 @@ const (
 // gone. When ctx is done the machine is destroyed without collecting.
 // Errors: *Error; a command that fails, is killed or does not start is none.
 func (r *Runner) Run(ctx context.Context, spec Spec) (*Record, error) {
-	if r.Clock == nil {
-		own := *r
-		own.Clock = sandboxruntime.System
-		r = &own
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s := &session{Runner: r, spec: spec, stop: newStop(spec.Stop, cancel)}
-	defer s.stop.end()
-	s.begin()
+	s, ctx, end := r.begin(ctx, spec)
+	defer end()
 	err := s.run(ctx)
-	s.record.FinishedAt = sandbox.At(r.Clock.Now())
 	return s.record, err
 }
 
@@ -64,10 +55,30 @@ type session struct {
 	runtime *sandboxruntime.Runtime
 	plans   []planned
 	id      sandbox.InstanceID
+	active  sandbox.Instance // once it is
 	record  *Record
 }
 
-func (s *session) begin() {
+// begin starts the record, and makes interruptions end the context; end says
+// when the Run did.
+func (r *Runner) begin(ctx context.Context, spec Spec) (s *session, inner context.Context, end func()) {
+	if r.Clock == nil {
+		own := *r
+		own.Clock = sandboxruntime.System
+		r = &own
+	}
+	inner, cancel := context.WithCancel(ctx)
+	s = &session{Runner: r, spec: spec, stop: newStop(spec.Stop, cancel)}
+	s.describe()
+	return s, inner, func() {
+		s.record.FinishedAt = sandbox.At(r.Clock.Now())
+		s.stop.end()
+		cancel()
+	}
+}
+
+// describe fills the record with what the Spec says.
+func (s *session) describe() {
 	profile := s.spec.profile()
 	keys := slices.Sorted(maps.Keys(s.spec.Environment))
 	if s.spec.RunID == "" {
@@ -105,23 +116,35 @@ func mint(prefix string) string {
 // run is the whole flow: everything before the machine exists, then the
 // machine, which is gone when run returns.
 func (s *session) run(ctx context.Context) error {
-	defer func() {
-		for _, p := range s.plans {
-			if err := p.plan.Close(); err != nil {
-				s.record.fail(PhasePlan, err)
-			}
+	defer s.closePlans()
+	if err := s.phase(PhaseSelect, func() error {
+		if err := s.spec.validate(); err != nil {
+			return err
 		}
-	}()
-	if err := s.phase(PhaseSelect, func() error { return s.choose(ctx) }); err != nil {
+		return s.choose(ctx)
+	}); err != nil {
 		return err
 	}
-	if err := s.phase(PhasePlan, func() error { return s.plan(ctx) }); err != nil {
-		return err
-	}
-	if err := s.phase(PhaseProvision, func() error { return s.provision(ctx) }); err != nil {
+	if err := s.allocate(ctx); err != nil {
 		return err
 	}
 	return s.drive(ctx)
+}
+
+// allocate makes the machine, once it is known that all fits into it.
+func (s *session) allocate(ctx context.Context) error {
+	if err := s.phase(PhasePlan, func() error { return s.plan(ctx) }); err != nil {
+		return err
+	}
+	return s.phase(PhaseProvision, func() error { return s.provision(ctx) })
+}
+
+func (s *session) closePlans() {
+	for _, p := range s.plans {
+		if err := p.plan.Close(); err != nil {
+			s.record.fail(PhasePlan, err)
+		}
+	}
 }
 
 // phase runs one phase, times it, and records its failure.
@@ -141,9 +164,6 @@ func (s *session) phase(phase Phase, do func() error) error {
 }
 
 func (s *session) choose(ctx context.Context) error {
-	if err := s.spec.validate(); err != nil {
-		return err
-	}
 	selector := sandboxruntime.Selector{Adapters: s.Adapters, Clock: s.Clock, Report: s.Report}
 	runtime, err := selector.Select(ctx, sandboxruntime.Wanted{
 		Target: s.Target, Profile: s.spec.profile(), Platform: s.Platform, RootImage: s.spec.Image, Mounts: s.spec.declared(),
@@ -151,6 +171,12 @@ func (s *session) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.selected(runtime)
+	return nil
+}
+
+// selected records what the provider says of itself.
+func (s *session) selected(runtime *sandboxruntime.Runtime) {
 	s.runtime = runtime
 	s.record.Envelope = runtime.Capabilities()
 	for _, axis := range sandbox.Axes() {
@@ -159,11 +185,12 @@ func (s *session) choose(ctx context.Context) error {
 	for _, n := range runtime.Narrowings() {
 		s.record.Narrowings = append(s.record.Narrowings, Narrowing{n.Axis, n.Claimed, n.Admitted})
 	}
-	return nil
 }
 
 func (s *session) provision(ctx context.Context) error {
-	s.record.ExpiresAt = sandbox.At(s.Clock.Now().Add(s.spec.Timeout + Margin))
+	if s.record.ExpiresAt == "" {
+		s.record.ExpiresAt = sandbox.At(s.Clock.Now().Add(s.spec.Timeout + Margin))
+	}
 	mounts := s.spec.declared()
 	if mounts == nil {
 		mounts = []sandbox.Mount{}
@@ -185,10 +212,15 @@ func (s *session) provision(ctx context.Context) error {
 // release where all went well, else by force.
 func (s *session) drive(ctx context.Context) error {
 	err := s.work(ctx)
+	return errors.Join(err, s.release(ctx, err == nil && ctx.Err() == nil))
+}
+
+// release ends the machine: in order, or by force.
+func (s *session) release(ctx context.Context, orderly bool) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 	defer cancel()
-	end := s.phase(PhaseRelease, func() error {
-		if err == nil && ctx.Err() == nil {
+	return s.phase(PhaseRelease, func() error {
+		if orderly {
 			released, releaseErr := s.runtime.Release(ending, s.id, sandbox.ReleaseRequest{})
 			if releaseErr == nil {
 				s.record.Disposition = released.Disposition
@@ -202,19 +234,38 @@ func (s *session) drive(ctx context.Context) error {
 		s.record.Disposition = sandbox.DispositionDestroyed
 		return nil
 	})
-	return errors.Join(err, end)
 }
 
 // work stages, starts and follows the command, and collects.
 func (s *session) work(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	process, err := s.open(ctx)
+	if err != nil || process == nil {
+		return err
+	}
+	if err := s.phase(PhaseCommand, func() error { return s.follow(ctx, process) }); err != nil {
+		return err
+	}
+	return s.phase(PhaseCollect, func() error { return s.collect(ctx) })
+}
+
+// ready stages the mounts and starts the machine.
+func (s *session) ready(ctx context.Context) error {
 	if err := s.phase(PhaseStage, func() error { return s.stage(ctx) }); err != nil {
 		return err
 	}
-	if err := s.phase(PhaseActivate, func() error { _, err := s.runtime.Activate(ctx, s.id); return err }); err != nil {
+	return s.phase(PhaseActivate, func() (err error) {
+		s.active, err = s.runtime.Activate(ctx, s.id)
 		return err
-	}
-	var process sandbox.Process
-	err := s.phase(PhaseOpen, func() (err error) {
+	})
+}
+
+// open starts the command. A command that is itself at fault is no error and no
+// process: the record says why.
+func (s *session) open(ctx context.Context) (process sandbox.Process, err error) {
+	err = s.phase(PhaseOpen, func() (err error) {
 		process, err = s.runtime.OpenProcess(ctx, s.id, s.spec.request())
 		if cause := startFailure(err); cause != "" {
 			s.record.Cause = cause
@@ -223,13 +274,9 @@ func (s *session) work(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil || process == nil {
-		return err
+	if err == nil && process != nil {
+		evidence := process.Evidence()
+		s.record.Evidence = &evidence
 	}
-	evidence := process.Evidence()
-	s.record.Evidence = &evidence
-	if err := s.phase(PhaseCommand, func() error { return s.follow(ctx, process) }); err != nil {
-		return err
-	}
-	return s.phase(PhaseCollect, func() error { return s.collect(ctx) })
+	return process, err
 }
