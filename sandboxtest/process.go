@@ -26,8 +26,6 @@ func pendingProcess() []Pending {
 		{"P18", "the credit window is never refilled", wire + "input_credit"},
 		{"P25", "a gap is served instead of output_truncated", wire + "the replay journal"},
 		{"P26", "a cursor below the low-water mark is served", wire + "the replay journal"},
-		{"P27", "a stale epoch is accepted", wire + "the stream's epoch"},
-		{"P28", "the stream of an old epoch stays open", wire + "the stream's epoch"},
 	}
 }
 

@@ -2,12 +2,13 @@ package sandboxtest
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/checkfu/checkfu/wire"
 )
 
 // wireFaults are wrong in how they are spoken to.
-func wireFaults() []Saboteur { return wireRequestFaults() }
+func wireFaults() []Saboteur { return slices.Concat(wireRequestFaults(), wireFenceFaults()) }
 
 // wireRequestFaults are wrong in one request and its answer.
 func wireRequestFaults() []Saboteur {

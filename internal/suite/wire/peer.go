@@ -178,3 +178,23 @@ func value[M wire.Message](t *probe.T, id string, a answer) M {
 	t.Need(id, err)
 	return m
 }
+
+// errNoResult is a framed answer that just ends.
+var errNoResult = errors.New("the answer ends without a result or an error")
+
+// split reads the frames of a whole body.
+// Errors: *wire.FrameError.
+func split(body []byte) (all []wire.Frame, err error) {
+	r := wire.NewReader(bytes.NewReader(body))
+	for {
+		f, err := r.Next()
+		if err == io.EOF {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		f.Payload = bytes.Clone(f.Payload)
+		all = append(all, f)
+	}
+}
