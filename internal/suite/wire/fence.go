@@ -52,7 +52,7 @@ func scoped(t *probe.T, id sandbox.InstanceID) map[wire.Endpoint]wire.Message {
 	}
 	optional := t.Optional()
 	if optional.ReadFiles != nil {
-		all[wire.ReadFiles] = wire.ReadFilesRequest{InstanceID: id, AllowedRoot: sandbox.HomePath, Files: []sandbox.FileMember{}}
+		all[wire.ReadFiles] = wire.ReadFilesRequest{InstanceID: id, AllowedRoot: sandbox.HomePath, Files: []sandbox.FileMember{{Path: file, MaximumBytes: 1}}, AggregateMaximumBytes: 1}
 	}
 	if optional.ListDir != nil {
 		all[wire.ListDir] = wire.ListRequest{InstanceID: id, Root: sandbox.HomePath, MaxEntries: 1}
