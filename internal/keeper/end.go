@@ -1,0 +1,134 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ending says how a session is ended.
+type Ending struct {
+	// Reclaim ends the machine of a keeper that is gone: the provider's own
+	// sweep. The record stays where it fails. nil reclaims nothing.
+	Reclaim func(context.Context, Listed) error
+	// Patience is how long a keeper has to end by itself before it is killed; 0
+	// is 90 s.
+	Patience time.Duration
+}
+
+// poll is how often another process's end is looked for: it has no event.
+const poll = 10 * time.Millisecond
+
+// End ends a session, whatever state it is in: its keeper is asked to, and killed
+// where it does not; what it left is reclaimed, and the record removed. It
+// returns when nothing is left.
+//
+// Blocks: until then, or ctx is done.
+// Errors: *Error with NotFound or Unremovable; Reclaim's; ctx's;
+// *sandbox.Invalid for an id that is none.
+func End(ctx context.Context, dir, id string, e Ending) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	at := placeOf(dir, id)
+	first, err := look(at)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(at.dir); err != nil {
+			return &Error{Kind: NotFound, SessionID: id}
+		}
+	} else if err != nil {
+		return err
+	}
+	if e.Patience == 0 {
+		e.Patience = 90 * time.Second
+	}
+	kill := time.NewTimer(e.Patience)
+	defer kill.Stop()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	asked := false
+	for {
+		lock, err := at.seize(unix.LOCK_EX)
+		switch {
+		case err == nil:
+			defer lock.Close()
+			return reclaim(ctx, at, e)
+		case errors.Is(err, os.ErrNotExist):
+			if _, err := os.Lstat(at.dir); err != nil {
+				return nil // by itself
+			}
+			return reclaim(ctx, at, e) // without a lock it never was a session
+		case !errors.Is(err, errOwned):
+			return err
+		}
+		if r, err := at.record(); err == nil {
+			if first.PID != 0 && r.LeaseID != first.LeaseID {
+				return nil // another session has its id by now
+			}
+			if !asked {
+				// One that was stopped takes no other signal.
+				asked = r.signal(unix.SIGTERM, unix.SIGCONT) == nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-kill.C:
+			if r, err := at.record(); err == nil {
+				_ = r.signal(unix.SIGKILL) // if it is not that process which holds the lock, it goes on
+			}
+			kill.Reset(e.Patience)
+		case <-ctx.Done():
+			return &Error{Kind: Unremovable, SessionID: id, Err: context.Cause(ctx)}
+		}
+	}
+}
+
+// reclaim removes what a keeper left that is gone. The caller holds the lock.
+func reclaim(ctx context.Context, at place, e Ending) error {
+	r, err := at.record()
+	l := Listed{Record: r, Damaged: err}
+	l.State = StateDead
+	if e.Reclaim != nil {
+		if err := e.Reclaim(ctx, l); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(at.dir)
+}
+
+// Sweep removes every session whose keeper is gone, and names them. One that
+// cannot be removed does not keep the others.
+// Errors: those of End.
+func Sweep(ctx context.Context, dir string, e Ending) (ids []string, err error) {
+	err = sweepUnborn(dir)
+	all, listErr := List(dir)
+	err = errors.Join(err, listErr)
+	for _, l := range all {
+		if l.Keeping() {
+			continue
+		}
+		one := bury(ctx, placeOf(dir, l.SessionID), e)
+		switch {
+		case one == nil:
+			ids = append(ids, l.SessionID)
+		case errors.Is(one, os.ErrNotExist) || errors.Is(one, errOwned):
+		default:
+			err = errors.Join(err, one)
+		}
+	}
+	return ids, err
+}
+
+// bury is End for a session that was dead a moment ago. One that lives now is
+// left alone.
+func bury(ctx context.Context, at place, e Ending) error {
+	lock, err := at.seize(unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return reclaim(ctx, at, e)
+}

@@ -1,0 +1,146 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/client"
+)
+
+// Session is a session that can be called.
+type Session struct {
+	Record Record
+	// Client is the provider with the session's machine in it. To a Runner it is
+	// remote, whoever keeps it.
+	Client *client.Client
+
+	stateDir string
+	dir      *os.File // through which the socket is reached
+}
+
+// Close ends the calls of this process. The session lives on.
+func (s *Session) Close() error { return errors.Join(s.Client.Close(), s.dir.Close()) }
+
+// Open calls a session of the state directory dir.
+//
+// Blocks: until the keeper answers, ctx is done, or 30 s.
+// Errors: *Error with NotFound, Unready, Dead or Silent; *sandbox.Invalid for an
+// id that is none.
+func Open(ctx context.Context, dir, id string) (*Session, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
+	l, err := look(placeOf(dir, id))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, &Error{Kind: NotFound, SessionID: id}
+	case err != nil:
+		return nil, err
+	case l.State == StateDead:
+		return nil, &Error{Kind: Dead, SessionID: id}
+	case l.State == StateStarting:
+		return nil, &Error{Kind: Unready, SessionID: id}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	s, err := call(ctx, dir, l.Record)
+	if err != nil {
+		return nil, &Error{Kind: Silent, SessionID: id, Err: err}
+	}
+	return s, nil
+}
+
+// call dials the keeper of r.
+func call(ctx context.Context, dir string, r Record) (*Session, error) {
+	at := placeOf(dir, r.SessionID)
+	token, err := at.read(tokenName)
+	if err != nil {
+		return nil, err
+	}
+	held, path, err := at.socket()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.Dial(ctx, client.Options{
+		Base: "unix:" + path, Token: strings.TrimSpace(string(token)), Lease: wire.Lease{ID: r.LeaseID, Epoch: 1}, Processes: 4,
+	})
+	if err != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	return &Session{Record: r, Client: c, stateDir: dir, dir: held}, nil
+}
+
+// Listed is one session as List finds it. Its State may be StateDead.
+type Listed struct {
+	Record
+	// Damaged says why a dead session has no record that can be read.
+	Damaged error
+}
+
+// Keeping is whether its keeper lives.
+func (l Listed) Keeping() bool { return l.State != StateDead }
+
+// List names the sessions of the state directory dir, in the order of their ids.
+// Errors: the operating system's.
+func List(dir string) ([]Listed, error) {
+	entries, err := os.ReadDir(sessionsDir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Listed
+	for _, e := range entries {
+		if CheckID(e.Name()) != nil {
+			continue
+		}
+		l, err := look(placeOf(dir, e.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // gone since
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// look tells a live session from a dead one.
+// Errors: fs.ErrNotExist where there is none, or its end is under way.
+func look(at place) (Listed, error) {
+	info, err := os.Lstat(at.dir)
+	if err != nil {
+		return Listed{}, err
+	}
+	lock, err := at.seize(unix.LOCK_SH)
+	owned := errors.Is(err, errOwned)
+	if err == nil {
+		lock.Close()
+	} else if !owned && !errors.Is(err, os.ErrNotExist) {
+		return Listed{}, err
+	}
+	r, err := at.record()
+	switch {
+	case err == nil && !owned:
+		r.State = StateDead
+		return Listed{Record: r}, nil
+	case err == nil:
+		return Listed{Record: r}, nil
+	case owned:
+		return Listed{}, os.ErrNotExist // it is being removed
+	}
+	if again, gone := os.Lstat(at.dir); gone != nil || !os.SameFile(info, again) {
+		return Listed{}, os.ErrNotExist
+	}
+	id := at.dir[strings.LastIndexByte(at.dir, '/')+1:]
+	return Listed{Record: Record{SessionID: id, State: StateDead, CreatedAt: sandbox.At(info.ModTime())}, Damaged: err}, nil
+}

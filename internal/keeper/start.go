@@ -1,0 +1,206 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Options say which session to start.
+type Options struct {
+	Dir       string // the state directory, absolute; it must be there
+	SessionID string // "" mints one
+	Provider  string // the name by which the keeper opens it
+	ExpiresAt sandbox.Timestamp
+	// Patience is how long the keeper has until it serves; 0 is 60 s.
+	Patience time.Duration
+
+	command []string // what is executed, and its arguments; tests set it
+}
+
+// Argument is what makes this binary a keeper, as its only argument.
+const Argument = "keeper"
+
+// Starting is a session that hangs on its starter: it ends when that dies, or
+// calls Abandon, before Keep.
+type Starting struct {
+	*Session
+	cord *cord
+}
+
+// Start starts a keeper and waits until it serves. There is no machine yet: the
+// caller makes it through the Session, under its id, lease and expiry, and then
+// says Keep.
+//
+// Blocks: until the keeper serves, says why not, or Options.Patience is over.
+// Errors: *Error with Exists, Refused (in the keeper's own words) or Silent;
+// *sandbox.Invalid for an id that is none; ctx's. After one nothing is left.
+func Start(ctx context.Context, o Options) (*Starting, error) {
+	if o.SessionID == "" {
+		o.SessionID = NewID()
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Minute
+	}
+	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt}
+	if err := in.validate(); err != nil {
+		return nil, err
+	}
+	c, process, err := spawn(o.command)
+	if err != nil {
+		return nil, &Error{Kind: Refused, SessionID: o.SessionID, Err: err}
+	}
+	bound, cancel := context.WithTimeoutCause(ctx, o.Patience, errors.New("not within "+o.Patience.String()))
+	defer cancel()
+	s, err := meet(bound, c, in)
+	if err == nil {
+		return &Starting{s, c}, nil
+	}
+	c.Close()
+	if !Refused.Is(err) && !Exists.Is(err) {
+		// It hangs. It has nothing that another process could not remove: no machine
+		// is made before its starter asks for one.
+		_ = process.Kill()
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, clear(ending, o.Dir, in))
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, err
+}
+
+// clear removes what a keeper left that was killed before it served.
+func clear(ctx context.Context, dir string, in Inputs) error {
+	r, err := placeOf(dir, in.SessionID).record()
+	if err != nil || r.LeaseID != in.LeaseID {
+		return sweepUnborn(dir) // somebody else's session, or none
+	}
+	return End(ctx, dir, in.SessionID, Ending{})
+}
+
+// meet waits for the keeper's word and calls it.
+func meet(ctx context.Context, c *cord, in Inputs) (*Session, error) {
+	silent := func(err error) error {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it ended without a word")
+		}
+		return &Error{Kind: Silent, SessionID: in.SessionID, Err: err}
+	}
+	if err := c.say(said{Word: begin, Inputs: &in}); err != nil {
+		return nil, silent(err)
+	}
+	m, err := c.hear(ctx)
+	switch {
+	case err != nil:
+		return nil, silent(err)
+	case m.Word == failed:
+		return nil, m.failure(in.SessionID)
+	case m.Word != ready:
+		return nil, silent(errors.New("it said " + string(m.Word)))
+	}
+	r, err := placeOf(in.Dir, in.SessionID).record()
+	if err != nil {
+		return nil, silent(err)
+	}
+	s, err := call(ctx, in.Dir, r)
+	if err != nil {
+		return nil, silent(err)
+	}
+	return s, nil
+}
+
+// spawn starts a keeper, in a session of its own, with nothing of this process
+// but its end of the cord.
+func spawn(command []string) (*cord, *os.Process, error) {
+	if command == nil {
+		// The very binary that runs, also where its file was replaced meanwhile. The
+		// name is what it is dispatched on: it may be none of a sandbox's parts.
+		command = []string{"/proc/self/exe", "checkfu", Argument}
+	}
+	ours, theirs, err := cordPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	cmd := &exec.Cmd{
+		Path: command[0], Args: command[1:], Dir: "/",
+		Env:         environment(),
+		ExtraFiles:  []*os.File{theirs}, // becomes cordFD
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := cmd.Start(); err != nil { // its standard streams are /dev/null
+		ours.Close()
+		return nil, nil, err
+	}
+	go func() { _ = cmd.Wait() }() // no zombie of a starter that lives on
+	return ours, cmd.Process, nil
+}
+
+// environment is what a keeper knows of its starter's: where programs are, and
+// none of its secrets.
+func environment() []string {
+	var env []string
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"} {
+		if v, ok := os.LookupEnv(key); ok {
+			env = append(env, key+"="+v)
+		}
+	}
+	return env
+}
+
+// Keep cuts the cord: the session lives on when this process ends. Its machine
+// must be active.
+// Errors: *Error with Refused, after which it can be said again, or Silent.
+func (s *Starting) Keep(ctx context.Context) error {
+	id := s.Record.SessionID
+	if err := s.cord.say(said{Word: keep}); err != nil {
+		return &Error{Kind: Silent, SessionID: id, Err: err}
+	}
+	m, err := s.cord.hear(ctx)
+	switch {
+	case err != nil:
+		return &Error{Kind: Silent, SessionID: id, Err: err}
+	case m.Word == failed:
+		return m.failure(id)
+	case m.Word != kept:
+		return &Error{Kind: Silent, SessionID: id, Err: errors.New("it said " + string(m.Word))}
+	}
+	r, err := placeOf(s.stateDir, id).record()
+	if err != nil {
+		return &Error{Kind: Silent, SessionID: id, Err: err}
+	}
+	s.Record = r
+	return s.cord.Close()
+}
+
+// Abandon ends a session that was not kept and returns when its keeper has ended,
+// or ctx is done. What the keeper has to say is its error: why a machine could
+// not be made, in words that no wire carries.
+func (s *Starting) Abandon(ctx context.Context) error {
+	defer s.cord.Close()
+	_ = s.Close()
+	if half, ok := s.cord.Conn.(*net.UnixConn); ok {
+		_ = half.CloseWrite()
+	}
+	var said error
+	for {
+		m, err := s.cord.hear(ctx)
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+			return said
+		case err != nil:
+			return errors.Join(said, err)
+		case m.Word == failed:
+			said = m.failure(s.Record.SessionID)
+		}
+	}
+}
