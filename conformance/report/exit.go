@@ -72,7 +72,7 @@ func (r *Report) Settle() {
 	case failed > 0:
 		set(Nonconformant, ExitConformant, "%d failed, all of them listed as expected", failed)
 	default:
-		set(Conformant, ExitConformant, "%d passed, %d skipped for what the envelope does not claim", passed, Count(r.Cases, Skip)+Count(r.Probes, Skip))
+		set(Conformant, ExitConformant, "%d passed, %d skipped for what the target does not have", passed, Count(r.Cases, Skip)+Count(r.Probes, Skip))
 	}
 	if failed > 0 {
 		r.Verdict = Nonconformant

@@ -62,7 +62,8 @@ A status of a case is one of
   pass       it holds
   fail       it does not
   overclaim  the envelope advertises it and it is not served
-  skip       the envelope does not claim what the case needs
+  skip       the target does not have what the case needs: its envelope does not
+             claim it, or it is not reached over a wire
   withheld   the envelope claims it and --withhold hides it
   blocked    it was not reached
   error      it could not be judged
