@@ -24,22 +24,29 @@ const OUT = 0x11, ERR = 0x12, PING = 0x1f;
 /** The other side broke the wire; the message says how. */
 export class Refused extends Error {}
 
-/** The one form of a value: sorted keys, no white space. Keys are ASCII. */
+/**
+ * The one form of a value: sorted keys, no white space. Keys are ASCII.
+ * @param {unknown} value
+ * @returns {string}
+ */
 export function canonical(value) {
   if (Array.isArray(value)) return "[" + value.map(canonical).join(",") + "]";
   if (value === null || typeof value !== "object") return JSON.stringify(value);
-  const keys = Object.keys(value).sort();
-  return "{" + keys.map((k) => JSON.stringify(k) + ":" + canonical(value[k])).join(",") + "}";
+  const table = /** @type {Record<string, unknown>} */ (value), keys = Object.keys(table).sort();
+  return "{" + keys.map((k) => JSON.stringify(k) + ":" + canonical(table[k])).join(",") + "}";
 }
 
+/** @param {Uint8Array | string} data */
 export const digest = (data) => "sha256:" + createHash("sha256").update(data).digest("hex");
 
 /**
  * Reads JSON as the wire does. JSON.parse keeps the last of two equal keys, turns
  * 2^53 into its neighbour and 1.0 into 1, so this is a reader of its own.
+ * @param {Uint8Array} data
+ * @returns {any}
  */
 export function strict(data) {
-  let text;
+  let text = "";
   try {
     text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
   } catch {
@@ -47,6 +54,7 @@ export function strict(data) {
   }
   let at = 0;
   const space = () => { while (" \t\n\r".includes(text[at]) && at < text.length) at++; };
+  /** @param {RegExp} pattern */
   const match = (pattern) => {
     pattern.lastIndex = at;
     const found = pattern.exec(text);
@@ -57,9 +65,10 @@ export function strict(data) {
     const token = match(/"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*"/y);
     if (token === null) throw new Refused("json");
     const s = JSON.parse(token);
-    if (!s.isWellFormed()) throw new Refused("lone surrogate");
+    if (/\p{Surrogate}/u.test(s)) throw new Refused("lone surrogate");
     return s;
   };
+  /** @param {number} depth @returns {unknown} */
   const value = (depth) => {
     space();
     const c = text[at];
@@ -71,11 +80,11 @@ export function strict(data) {
     if (c === "{" || c === "[") {
       if (depth === 16) throw new Refused("too deep");
       at++;
-      const list = c === "[", end = list ? "]" : "}", out = list ? [] : Object.create(null);
+      const list = c === "[", end = list ? "]" : "}", out = Object.create(null), items = [];
       for (let first = true; ; first = false) {
         space();
-        if (first && text[at] === end) { at++; return out; }
-        if (list) out.push(value(depth + 1));
+        if (first && text[at] === end) { at++; return list ? items : out; }
+        if (list) items.push(value(depth + 1));
         else {
           if (text[at] !== '"') throw new Refused("json");
           const key = string();
@@ -86,7 +95,7 @@ export function strict(data) {
         }
         space();
         const next = text[at++];
-        if (next === end) return out;
+        if (next === end) return list ? items : out;
         if (next !== ",") throw new Refused("json");
       }
     }
@@ -109,7 +118,10 @@ export function strict(data) {
 
 const MARK = /\0([0-9a-f]{2})/g;
 
-/** Any bytes but as a text: what is no UTF-8, and NUL, as U+0000 and two digits. */
+/**
+ * Any bytes but as a text: what is no UTF-8, and NUL, as U+0000 and two digits.
+ * @param {Buffer} raw
+ */
 export function escape(raw) {
   let text = "";
   const reader = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -127,7 +139,10 @@ export function escape(raw) {
   return text;
 }
 
-/** The bytes of a text. One byte string has one form. */
+/**
+ * The bytes of a text. One byte string has one form.
+ * @param {string} text
+ */
 export function unescape(text) {
   if (!text.includes("\0")) return Buffer.from(text);
   if (/\0(?![0-9a-f]{2})/.test(text)) throw new Refused("escape");
@@ -137,6 +152,7 @@ export function unescape(text) {
   return raw;
 }
 
+/** @param {number} type @param {Uint8Array} payload */
 export function frame(type, payload) {
   const head = Buffer.alloc(5);
   head[0] = type;
@@ -144,13 +160,18 @@ export function frame(type, payload) {
   return Buffer.concat([head, payload]);
 }
 
+/** @param {number} type @param {number} offset @param {Uint8Array} data */
 export function output(type, offset, data) {
   const at = Buffer.alloc(8);
   at.writeBigUInt64BE(BigInt(offset));
   return frame(type, Buffer.concat([at, data]));
 }
 
-/** Yields [type, payload]. Refuses by the head, before it takes the payload. */
+/**
+ * Yields [type, payload]. Refuses by the head, before it takes the payload.
+ * @param {Buffer} data
+ * @returns {Generator<[number, Buffer]>}
+ */
 export function* frames(data) {
   for (let at = 0; at < data.length; ) {
     const type = data[at];
