@@ -74,6 +74,7 @@ func open(t *testing.T, name string) conformance.Target {
 // skips by name, on both drivers, bare and through the Runner's own checks. The
 // drivers take turns with nobody: what they wait for is mostly a clock.
 func TestNative(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{all.NativeRunsc, all.NativeRunc} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

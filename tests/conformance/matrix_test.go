@@ -13,6 +13,7 @@ import (
 // is needed by a saboteur, what is odd and right stays green, what does not try
 // never reaches exit 0; and the list is the one that every report names.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	m := suitecheck.Check(t.Context(), suitecheck.Options{})
 	for _, fault := range m.Faults() {
 		t.Error(fault)

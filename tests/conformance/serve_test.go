@@ -22,6 +22,7 @@ import (
 // leaves nothing; after SIGKILL the next server has the same journal, and a
 // sweep finds what was left.
 func TestServeNative(t *testing.T) {
+	t.Parallel()
 	run, dir := product(t)
 	socket := filepath.Join(dir, "s")
 	serve := func() (cmd *exec.Cmd, said *bytes.Buffer) {

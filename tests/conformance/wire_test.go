@@ -19,6 +19,7 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
+	"github.com/checkfu/checkfu/wire/server/boltstore"
 )
 
 const token = "parity-0123456789abcdef0123456789abcdef"
@@ -27,7 +28,7 @@ const token = "parity-0123456789abcdef0123456789abcdef"
 // client of it. dir holds the journal.
 func wired(t *testing.T, p sandbox.Provider, address, dir string) *client.Client {
 	t.Helper()
-	s, err := server.New(server.Options{Provider: p, Dir: dir, Tokens: []string{token}, Log: func(err error) { t.Log(err) }})
+	s, err := server.New(server.Options{Provider: p, Journal: boltstore.At(dir), Tokens: []string{token}, Log: func(err error) { t.Log(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +75,7 @@ func throughRunner(t *testing.T, target conformance.Target) conformance.Target {
 // TestMemoryParity: the reference provider has the outcomes that it has bare
 // through the Runner, over the wire, and over the wire through the Runner too.
 func TestMemoryParity(t *testing.T) {
+	t.Parallel()
 	o := conformance.Options{Suites: report.Suites(), StreamBytes: 16 << 20, Passes: 1}
 	for name, of := range map[string]func(*testing.T, conformance.Target) conformance.Target{
 		"runner": throughRunner,
@@ -101,6 +103,7 @@ func overHTTP(t *testing.T, target conformance.Target) conformance.Target {
 // have the outcomes in the nine cases that they have bare, through the Runner
 // too; the quicker one also in the contract suite.
 func TestNativeOverTheWire(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{all.NativeRunsc, all.NativeRunc} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,6 +155,7 @@ func same(t *testing.T, target conformance.Target, o conformance.Options, file s
 // TestAStrangersClaimIsAnOverclaim: what is served as it is claims to be the
 // Runner, and nobody at the other end of a wire is.
 func TestAStrangersClaimIsAnOverclaim(t *testing.T) {
+	t.Parallel()
 	target, _ := oracle.New("overclaim")
 	p := claiming{target.Provider}
 	target.Provider, target.Remote = wired(t, p, "127.0.0.1:0", ""), true
