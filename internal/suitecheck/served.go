@@ -14,6 +14,7 @@ import (
 	"github.com/checkfu/checkfu/sandboxtest"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
+	"github.com/checkfu/checkfu/wire/server/boltstore"
 )
 
 // token is what the client of a served target has.
@@ -70,7 +71,7 @@ func (s *served) options() client.Options {
 }
 
 func (s *served) start(ctx context.Context) (err error) {
-	s.server, err = server.New(server.Options{Provider: s.behind, Dir: filepath.Join(s.dir, "state"), Tokens: []string{token}})
+	s.server, err = server.New(server.Options{Provider: s.behind, Journal: boltstore.At(filepath.Join(s.dir, "state")), Tokens: []string{token}})
 	if err != nil {
 		return err
 	}

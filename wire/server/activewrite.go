@@ -65,7 +65,7 @@ func (s *Server) mark(o *operation, state sandbox.JournalState, sync bool) error
 	if err != nil || !sync || !changed {
 		return err
 	}
-	return j.store.sync()
+	return j.store.Sync()
 }
 
 // orphan is what can be said of a write whose handle went with an earlier

@@ -10,7 +10,7 @@
 // Every mutating call is an operation. It is written down before the provider is
 // called, and its answer after: a repetition joins it while it runs and gets the
 // same bytes once it is done; the same id with another body is refused. With a
-// state directory that outlives the process:
+// store that outlives the process (Options.Journal):
 //
 //	before the provider is called   durable: an operation found running after a
 //	                                restart is indeterminate, and never run again

@@ -7,13 +7,14 @@ import (
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // leases is what fences: the highest epoch that was seen of each lease, and the
 // lease that each instance was allocated under.
 // Source: contract "The operations"; docs/divergences.md.
 type leases struct {
-	store store
+	store store.Store
 	clock Clock
 
 	mu        sync.Mutex
@@ -37,7 +38,7 @@ type binding struct {
 	Ended bool              `json:"ended"`
 }
 
-func newLeases(st store, clock Clock) *leases {
+func newLeases(st store.Store, clock Clock) *leases {
 	return &leases{store: st, clock: clock, epochs: map[string]*lease{}, instances: map[sandbox.InstanceID]*binding{}}
 }
 
@@ -82,7 +83,7 @@ func (l *leases) admit(h wire.Lease) (raised bool, err error) {
 	case h.Epoch == e.epoch:
 		return false, nil
 	}
-	if err := put(l.store, change{leaseBucket, h.ID, []byte(itoa(h.Epoch))}); err != nil {
+	if err := store.Put(l.store, store.Set(store.Leases, h.ID, []byte(itoa(h.Epoch)))); err != nil {
 		return false, err
 	}
 	raised = e.epoch >= 0
@@ -133,21 +134,21 @@ func (l *leases) holds(op sandbox.Operation, id sandbox.InstanceID, h wire.Lease
 // bind notes that operation op allocated an instance. It returns false where
 // another operation has: then the provider named somebody else's instance, and
 // nothing may ever be undone by that name.
-func (l *leases) bind(id sandbox.InstanceID, b binding) (change, bool) {
+func (l *leases) bind(id sandbox.InstanceID, b binding) (store.Change, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if have := l.instances[id]; have != nil && have.Owner != b.Owner {
-		return change{}, false
+		return store.Change{}, false
 	}
 	l.instances[id] = &b
 	return l.written(id, &b), true
 }
 
 // end notes that an instance is gone.
-func (l *leases) end(ids ...sandbox.InstanceID) []change {
+func (l *leases) end(ids ...sandbox.InstanceID) []store.Change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var changes []change
+	var changes []store.Change
 	for _, id := range ids {
 		if b := l.instances[id]; b != nil && !b.Ended {
 			b.Ended, b.Until = true, sandbox.At(l.clock.Now())
@@ -177,17 +178,17 @@ func (l *leases) until(id sandbox.InstanceID) time.Time {
 	return time.Time{}
 }
 
-func (l *leases) written(id sandbox.InstanceID, b *binding) change {
+func (l *leases) written(id sandbox.InstanceID, b *binding) store.Change {
 	value, err := canonical.Encode(*b)
 	if err != nil { // every field was checked when it came
 		value = nil
 	}
-	return change{instanceBucket, string(id), value}
+	return store.Set(store.Instances, string(id), value)
 }
 
 // sweep forgets instances that ended, or expired, retention ago, and leases
 // that nobody used since. It returns the instances.
-func (l *leases) sweep(now time.Time) (gone []sandbox.InstanceID, changes []change) {
+func (l *leases) sweep(now time.Time) (gone []sandbox.InstanceID, changes []store.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	used := map[string]bool{}
@@ -195,7 +196,7 @@ func (l *leases) sweep(now time.Time) (gone []sandbox.InstanceID, changes []chan
 		if t, err := b.Until.Time(); err == nil && now.Sub(t) > retention {
 			gone = append(gone, id)
 			delete(l.instances, id)
-			changes = append(changes, change{instanceBucket, string(id), nil})
+			changes = append(changes, store.Remove(store.Instances, string(id)))
 		} else {
 			used[b.Lease] = true
 		}
@@ -207,7 +208,7 @@ func (l *leases) sweep(now time.Time) (gone []sandbox.InstanceID, changes []chan
 		if e.epoch >= 0 && now.Sub(e.seen) > retention {
 			e.gone = true
 			delete(l.epochs, id)
-			changes = append(changes, change{leaseBucket, id, nil})
+			changes = append(changes, store.Remove(store.Leases, id))
 		}
 		e.mu.Unlock()
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // retention is how long an operation is remembered after its allocation ended.
@@ -39,7 +40,7 @@ type record struct {
 	State    state              `json:"state"`
 	Status   int64              `json:"status"`
 	Framed   bool               `json:"framed"`
-	Size     int64              `json:"size"`              // of the body in resultBucket
+	Size     int64              `json:"size"`              // of the body in store.Results
 	Instance sandbox.InstanceID `json:"instance,omitzero"` // allocated by it, or used by it
 	Snapshot sandbox.SnapshotID `json:"snapshot,omitzero"` // allocated by it
 	Owned    bool               `json:"owned"`             // a later call named what was allocated
@@ -69,7 +70,7 @@ type operation struct {
 // journal remembers operations by their id: what was asked, and what was
 // answered. It is written before anything is allocated.
 type journal struct {
-	store store
+	store store.Store
 	clock Clock
 	max   int
 	bytes int64 // bound on held
@@ -83,7 +84,7 @@ type journal struct {
 	lastSweep time.Time
 }
 
-func newJournal(st store, o Options) *journal {
+func newJournal(st store.Store, o Options) *journal {
 	return &journal{store: st, clock: o.Clock, max: o.MaxOperations, bytes: o.ResultBytes, ops: map[wire.OperationID]*operation{}, owners: map[string]*operation{}}
 }
 
@@ -118,12 +119,12 @@ func (j *journal) begin(id wire.OperationID, r record) (o *operation, fresh bool
 		return nil, false, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: wire.MaxRetryAfterMS}
 	}
 	r.State, r.Until = running, sandbox.At(j.clock.Now())
-	o = &operation{id: id, durable: !mayRunAgain[r.Endpoint] && j.store.durable(), finished: make(chan struct{}), cancel: func() {}, record: r}
+	o = &operation{id: id, durable: !mayRunAgain[r.Endpoint] && j.store.Durable(), finished: make(chan struct{}), cancel: func() {}, record: r}
 	j.ops[id] = o
 	err = j.save(o)
 	j.mu.Unlock()
 	if o.durable && err == nil {
-		err = j.store.sync()
+		err = j.store.Sync()
 	}
 	if err != nil {
 		j.mu.Lock()
@@ -142,23 +143,23 @@ func (j *journal) save(o *operation) error {
 	if !o.durable {
 		return nil
 	}
-	return j.store.queue(j.written(o))
+	return j.store.Queue(j.written(o))
 }
 
 // written is o's record as it is stored. The caller holds j.mu.
-func (j *journal) written(o *operation) change {
+func (j *journal) written(o *operation) store.Change {
 	value, err := canonical.Encode(o.record)
 	if err != nil { // an id that the provider minted and that has no form: nothing can be found by it
 		r := o.record
 		r.Instance, r.Snapshot = "", ""
 		value, _ = canonical.Encode(r)
 	}
-	return change{operationBucket, string(o.id), value}
+	return store.Set(store.Operations, string(o.id), value)
 }
 
 // finish ends a running operation with its answer. With sync it is durable
 // before anybody learns of it; further changes are written with it.
-func (j *journal) finish(o *operation, a answer, sync bool, more ...change) error {
+func (j *journal) finish(o *operation, a answer, sync bool, more ...store.Change) error {
 	j.mu.Lock()
 	o.record.State, o.record.Status, o.record.Framed, o.record.Size = done, int64(a.status), a.framed, int64(len(a.body))
 	o.record.Until = max(o.record.Until, sandbox.At(j.clock.Now()))
@@ -170,9 +171,9 @@ func (j *journal) finish(o *operation, a answer, sync bool, more ...change) erro
 	}
 	changes := append(more, j.trim()...)
 	if o.durable {
-		changes = append(changes, j.written(o), change{resultBucket, string(o.id), a.body})
+		changes = append(changes, j.written(o), store.Set(store.Results, string(o.id), a.body))
 	}
-	err := j.store.queue(changes...)
+	err := j.store.Queue(changes...)
 	j.mu.Unlock()
 	if !sync {
 		close(o.finished)
@@ -180,7 +181,7 @@ func (j *journal) finish(o *operation, a answer, sync bool, more ...change) erro
 	// A long answer leaves memory for the store, also where nobody waits for it.
 	long := o.durable && len(a.body) > keptBytes
 	if (sync || long) && err == nil {
-		err = j.store.sync()
+		err = j.store.Sync()
 	}
 	if long && err == nil {
 		j.mu.Lock()
@@ -198,7 +199,7 @@ const keptBytes = 4 << 10
 
 // trim drops the oldest answers beyond the bound. Their operations stay known,
 // as ones whose outcome is no longer. The caller holds j.mu.
-func (j *journal) trim() (changes []change) {
+func (j *journal) trim() (changes []store.Change) {
 	for j.held > j.bytes && len(j.answered) > 1 {
 		id := j.answered[0]
 		j.answered = j.answered[1:]
@@ -209,7 +210,7 @@ func (j *journal) trim() (changes []change) {
 		j.drop(o)
 		o.record.Size = -1
 		if o.durable {
-			changes = append(changes, j.written(o), change{resultBucket, string(id), nil})
+			changes = append(changes, j.written(o), store.Remove(store.Results, string(id)))
 		}
 	}
 	return changes
@@ -241,7 +242,7 @@ func (j *journal) result(o *operation) (answer, error) {
 	case held:
 		return a, nil
 	}
-	body, err := j.store.get(resultBucket, string(o.id))
+	body, err := j.store.Get(store.Results, string(o.id))
 	if err != nil || int64(len(body)) != r.Size {
 		return answer{}, sandbox.Failed(t.Member, sandbox.ReasonIndeterminate, err)
 	}
@@ -298,7 +299,7 @@ func (j *journal) retract(o *operation) error {
 	if !o.durable {
 		return nil
 	}
-	return j.store.queue(change{operationBucket, string(o.id), nil})
+	return j.store.Queue(store.Remove(store.Operations, string(o.id)))
 }
 
 // thin makes room, and reports whether there is some: the oldest operations go
@@ -332,7 +333,7 @@ func (j *journal) forget(id wire.OperationID, o *operation) {
 
 // sweep forgets what nobody asks for any more. until is how long an instance is
 // remembered.
-func (j *journal) sweep(now time.Time, until func(sandbox.InstanceID) time.Time) (changes []change) {
+func (j *journal) sweep(now time.Time, until func(sandbox.InstanceID) time.Time) (changes []store.Change) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for id, o := range j.ops {
@@ -348,7 +349,7 @@ func (j *journal) sweep(now time.Time, until func(sandbox.InstanceID) time.Time)
 		}
 		j.forget(id, o)
 		if o.durable {
-			changes = append(changes, change{operationBucket, string(id), nil}, change{resultBucket, string(id), nil})
+			changes = append(changes, store.Remove(store.Operations, string(id)), store.Remove(store.Results, string(id)))
 		}
 	}
 	gone := func(id wire.OperationID) bool { return j.ops[id] == nil }

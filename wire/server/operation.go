@@ -8,6 +8,7 @@ import (
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // effect is what an operation did, beside its answer.
@@ -139,7 +140,7 @@ func (s *Server) settle(o *operation, e effect, err error) {
 		s.processes.end(e.ended...)
 		return
 	}
-	var changes []change
+	var changes []store.Change
 	allocation := e.undo != nil
 	if e.lease != "" {
 		bound, mine := s.leases.bind(e.instance, binding{Lease: e.lease, Owner: o.id, Until: e.until})
@@ -193,14 +194,14 @@ func (s *Server) sweep() {
 	gone, more := s.leases.sweep(now)
 	s.processes.end(gone...)
 	if changes = append(changes, more...); len(changes) > 0 {
-		if err := j.store.queue(changes...); err != nil {
+		if err := j.store.Queue(changes...); err != nil {
 			s.log(err)
 		}
 	}
 }
 
 // restore takes up what an earlier server left. What ran then is lost.
-func (s *Server) restore(st store) error {
+func (s *Server) restore(st store.Store) error {
 	if err := s.leases.restore(); err != nil {
 		return err
 	}

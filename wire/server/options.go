@@ -7,6 +7,7 @@ import (
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // Options are what a Server is made from. Provider and one way of access must
@@ -16,11 +17,12 @@ type Options struct {
 	// server: an id that the server did not hand out names nothing.
 	Provider sandbox.Provider
 
-	// Dir is the state directory of the journal, made with mode 0700 and held
-	// by one server at a time. "" keeps the journal in memory: then whatever
-	// this server handed out is unknown after a restart, so that a retried
-	// command meets SandboxInstanceNotFound and never runs twice.
-	Dir string
+	// Journal opens the store of the journal: boltstore.At or logstore.At of a
+	// directory, which one server holds at a time. It must outlive this process
+	// if an instance or a snapshot does. nil keeps the journal in memory: then
+	// whatever this server handed out is unknown after a restart, so that a
+	// retried command meets SandboxInstanceNotFound and never runs twice.
+	Journal store.Opener
 
 	// Tokens are the bearer tokens, at most two valid at once.
 	Tokens []string
@@ -67,6 +69,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Authenticate == nil && len(o.Tokens) == 0 && len(o.ClientKeys) == 0 {
 		return o, errors.New("access: expected tokens, client keys or an Authenticate, got none")
+	}
+	if o.Journal == nil {
+		o.Journal = store.Memory
 	}
 	if o.Clock == nil {
 		o.Clock = System

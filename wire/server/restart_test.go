@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // durable is a server whose journal is on disk.
@@ -21,7 +24,7 @@ func durable(t *testing.T, change func(*Options)) (*fixture, string) {
 	t.Helper()
 	dir := t.TempDir()
 	return newFixture(t, func(o *Options) {
-		o.Dir = dir
+		o.Journal = boltstore.At(dir)
 		if change != nil {
 			change(o)
 		}
@@ -33,12 +36,12 @@ func durable(t *testing.T, change func(*Options)) (*fixture, string) {
 func (f *fixture) crash(dir string) *fixture {
 	f.Helper()
 	// A commit of which the end is awaited: the file stands still then.
-	f.must(put(f.s.journal.store, change{resultBucket, "x", []byte("x")}))
-	data, err := os.ReadFile(filepath.Join(dir, storeFile))
+	f.must(store.Put(f.s.journal.store, store.Set(store.Results, "x", []byte("x"))))
+	data, err := os.ReadFile(filepath.Join(dir, boltstore.File))
 	f.must(err)
 	next := f.TempDir()
-	f.must(os.WriteFile(filepath.Join(next, storeFile), data, 0o600))
-	again := newFixture(f.T, func(o *Options) { o.Dir, o.Provider = next, f.provider })
+	f.must(os.WriteFile(filepath.Join(next, boltstore.File), data, 0o600))
+	again := newFixture(f.T, func(o *Options) { o.Journal, o.Provider = boltstore.At(next), f.provider })
 	again.memory, again.lease = f.memory, f.lease
 	return again
 }
@@ -253,10 +256,10 @@ func TestW94ALiveProcessIsLostWithItsServer(t *testing.T) {
 
 func TestOneServerHoldsADirectory(t *testing.T) {
 	f, dir := durable(t, nil)
-	if s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Dir: dir}); err == nil {
+	if s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Journal: boltstore.At(dir)}); err == nil {
 		t.Error("two", s.Close(t.Context()))
 	}
-	info, err := os.Stat(filepath.Join(dir, storeFile))
+	info, err := os.Stat(filepath.Join(dir, boltstore.File))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
@@ -265,12 +268,12 @@ func TestOneServerHoldsADirectory(t *testing.T) {
 func TestADamagedJournalIsNamedAndNotTaken(t *testing.T) {
 	for name, damage := range map[string]func(dir string) error{
 		"not a store": func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("x"), 9000), 0o600)
+			return os.WriteFile(filepath.Join(dir, boltstore.File), bytes.Repeat([]byte("x"), 9000), 0o600)
 		},
 		"another form": func(dir string) error { return edit(dir, "meta", "schema", "checkfu.wire-journal.v2") },
-		"epoch":        func(dir string) error { return edit(dir, string(leaseBucket), "l", "one") },
-		"instance":     func(dir string) error { return edit(dir, string(instanceBucket), "i", `{"lease":1}`) },
-		"operation":    func(dir string) error { return edit(dir, string(operationBucket), "o", `{"state":"done"`) },
+		"epoch":        func(dir string) error { return edit(dir, string(store.Leases), "l", "one") },
+		"instance":     func(dir string) error { return edit(dir, string(store.Instances), "i", `{"lease":1}`) },
+		"operation":    func(dir string) error { return edit(dir, string(store.Operations), "o", `{"state":"done"`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, dir := durable(t, nil)
@@ -279,7 +282,7 @@ func TestADamagedJournalIsNamedAndNotTaken(t *testing.T) {
 			if err := damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Dir: dir})
+			s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Journal: boltstore.At(dir)})
 			if err == nil {
 				t.Fatal("taken", s.Close(t.Context()))
 			}
@@ -291,7 +294,7 @@ func TestADamagedJournalIsNamedAndNotTaken(t *testing.T) {
 }
 
 func edit(dir, bucket, key, value string) error {
-	db, err := bbolt.Open(filepath.Join(dir, storeFile), 0o600, &bbolt.Options{Timeout: time.Second})
+	db, err := bbolt.Open(filepath.Join(dir, boltstore.File), 0o600, &bbolt.Options{Timeout: time.Second})
 	if err != nil {
 		return err
 	}
@@ -300,14 +303,30 @@ func edit(dir, bucket, key, value string) error {
 }
 
 func TestAStoreThatFailsRefusesWhatWouldAllocate(t *testing.T) {
-	f, _ := durable(t, nil)
+	gone := false
+	f, _ := durable(t, func(o *Options) {
+		open := o.Journal
+		o.Journal = func() (store.Store, error) {
+			st, err := open()
+			return failing{st, &gone}, err
+		}
+	})
 	id := f.active()
-	st := f.s.journal.store.(*bolt)
-	f.must(st.db.Close()) // as a disk that is gone
+	gone = true
 	f.want(f.call(wire.Provision, "", provisionRequest()), sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, nil))
 	f.want(f.call(wire.Execute, "", wire.ExecuteCall{InstanceID: id, Command: command("x")}), sandbox.Failed(sandbox.OpExecute, sandbox.ReasonProviderError, nil))
 	f.census(1)
-	st.mu.Lock()
-	st.failed = nil // so that Close has nothing more to say
-	st.mu.Unlock()
+}
+
+// failing is a store whose disk is gone once gone is set.
+type failing struct {
+	store.Store
+	gone *bool
+}
+
+func (f failing) Sync() error {
+	if *f.gone {
+		return errors.New("journal: the disk is gone")
+	}
+	return f.Store.Sync()
 }

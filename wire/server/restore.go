@@ -7,15 +7,16 @@ import (
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // restore takes up the leases and instances of an earlier server.
 func (l *leases) restore() error {
 	now := l.clock.Now()
-	err := l.store.each(leaseBucket, func(key string, value []byte) error {
+	err := l.store.Each(store.Leases, func(key string, value []byte) error {
 		epoch, err := strconv.ParseInt(string(value), 10, 64)
 		if err != nil {
-			return damaged(leaseBucket, key, err)
+			return damaged(store.Leases, key, err)
 		}
 		l.epochs[key] = &lease{epoch: epoch, seen: now}
 		return nil
@@ -23,10 +24,10 @@ func (l *leases) restore() error {
 	if err != nil {
 		return err
 	}
-	return l.store.each(instanceBucket, func(key string, value []byte) error {
+	return l.store.Each(store.Instances, func(key string, value []byte) error {
 		b := &binding{}
 		if err := canonical.Decode(value, b); err != nil {
-			return damaged(instanceBucket, key, err)
+			return damaged(store.Instances, key, err)
 		}
 		l.instances[sandbox.InstanceID(key)] = b
 		return nil
@@ -38,11 +39,11 @@ func (l *leases) restore() error {
 func (j *journal) restore() error {
 	closed := make(chan struct{})
 	close(closed)
-	var changes []change
-	err := j.store.each(operationBucket, func(key string, value []byte) error {
+	var changes []store.Change
+	err := j.store.Each(store.Operations, func(key string, value []byte) error {
 		o := &operation{id: wire.OperationID(key), durable: true, finished: closed, cancel: func() {}}
 		if err := canonical.Decode(value, &o.record); err != nil {
-			return damaged(operationBucket, key, err)
+			return damaged(store.Operations, key, err)
 		}
 		r := &o.record
 		if r.State == running {
@@ -67,7 +68,7 @@ func (j *journal) restore() error {
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	return put(j.store, changes...)
+	return store.Put(j.store, changes...)
 }
 
 // restore puts a lost process in the place of each that an earlier server
@@ -87,6 +88,6 @@ func (ps *processes) restore(j *journal) {
 	}
 }
 
-func damaged(b bucket, key string, err error) error {
+func damaged(b store.Bucket, key string, err error) error {
 	return fmt.Errorf("journal: %s %q: %w", b, key, err)
 }

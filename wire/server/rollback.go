@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // unwinding is one rollback under way. Callers that come meanwhile join it.
@@ -57,14 +58,14 @@ func (s *Server) unwind(m wire.RollbackRequest) (*unwinding, error) {
 			j.mu.Unlock()
 			return nil, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: wire.MaxRetryAfterMS}
 		}
-		o = &operation{id: m.OperationID, durable: j.store.durable(), finished: make(chan struct{}), cancel: func() {},
+		o = &operation{id: m.OperationID, durable: j.store.Durable(), finished: make(chan struct{}), cancel: func() {},
 			record: record{Endpoint: m.Member, State: rolledBack, Until: sandbox.At(j.clock.Now())}}
 		close(o.finished)
 		j.ops[m.OperationID] = o
 		err := j.save(o)
 		j.mu.Unlock()
 		if err == nil {
-			err = j.store.sync()
+			err = j.store.Sync()
 		}
 		return nil, err
 	}
@@ -100,13 +101,13 @@ func (s *Server) undo(o *operation, u *unwinding) {
 	}()
 	j := s.journal
 	j.mu.Lock()
-	var changes []change
+	var changes []store.Change
 	if err == nil {
 		instance := o.record.Instance
 		if t, _ := o.record.Endpoint.Traits(); t.Handoff {
 			j.drop(o)
 			o.record.State, o.undo = rolledBack, nil
-			changes = append(changes, change{resultBucket, string(o.id), nil})
+			changes = append(changes, store.Remove(store.Results, string(o.id)))
 			if t.Member != sandbox.OpSnapshot && t.Member != sandbox.OpCloneSnapshot && instance != "" {
 				changes = append(changes, s.leases.end(instance)...)
 				defer s.processes.end(instance)
@@ -118,11 +119,11 @@ func (s *Server) undo(o *operation, u *unwinding) {
 	}
 	o.unwind = nil
 	if err == nil {
-		err = j.store.queue(changes...)
+		err = j.store.Queue(changes...)
 	}
 	j.mu.Unlock()
 	if err == nil {
-		err = j.store.sync()
+		err = j.store.Sync()
 	}
 	if err != nil {
 		err = s.named(o, err)

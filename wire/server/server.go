@@ -53,7 +53,7 @@ type envelope struct {
 const openBound = 30 * time.Second
 
 // New returns a server over o.Provider. It asks the provider for its envelope,
-// and takes up the journal that an earlier server left in o.Dir.
+// and takes up the journal that an earlier server left.
 // Errors: a *sandbox.Invalid for an option out of bounds; the provider's; the
 // operating system's; an envelope that has no form on the wire.
 func New(o Options) (*Server, error) {
@@ -70,14 +70,14 @@ func New(o Options) (*Server, error) {
 	if err := s.describe(ctx); err != nil {
 		return nil, err
 	}
-	store, err := openStore(o.Dir)
+	st, err := o.Journal()
 	if err != nil {
 		return nil, err
 	}
-	s.leases = newLeases(store, o.Clock)
-	s.journal = newJournal(store, o)
-	if err := s.restore(store); err != nil {
-		return nil, errors.Join(err, store.close())
+	s.leases = newLeases(st, o.Clock)
+	s.journal = newJournal(st, o)
+	if err := s.restore(st); err != nil {
+		return nil, errors.Join(err, st.Close())
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.processes = newProcesses(s)
@@ -244,7 +244,7 @@ func (s *Server) Close(ctx context.Context) error {
 	case <-bound.C:
 		err = errors.Join(err, errors.New("the provider did not come back from a call that was cancelled"))
 	}
-	return errors.Join(err, s.journal.store.close())
+	return errors.Join(err, s.journal.store.Close())
 }
 
 func (s *Server) log(err error) { s.opt.Log(err) }
