@@ -111,6 +111,9 @@ func builtinExec(sh *shell, args []string) int {
 	}
 	call := *sh.call
 	call.Env = env
+	if call.stage.depth == 1 {
+		call.stage.job.leave(&call)
+	}
 	// The program takes the shell's place, and its own end.
 	sh.call.stage.depth--
 	code, err := call.start(args)

@@ -53,7 +53,8 @@
 // exactly what was written before it. In a pipeline each stage has its own
 // time and the longest counts; a stage that its reader cuts off does not
 // count, because how far it came is the one thing that is up to the scheduler.
-// A live process runs in real time, its sleeps wait for the Clock.
+// A live process runs in real time, its sleeps wait for the Clock; an exec of its
+// shell closes the input or output that it redirects.
 //
 // # What it cannot show
 //

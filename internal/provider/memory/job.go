@@ -43,6 +43,7 @@ type job struct {
 	pid      int64
 	deadline time.Duration // of a command; 0 in a live process
 	clock    Clock
+	in, out  *pipe // of a live process; nil in a command
 
 	mu      sync.Mutex
 	signal  string          // what killed it
@@ -82,6 +83,21 @@ func (j *job) pipe() *pipe {
 	}
 	j.pipes = append(j.pipes, p)
 	return p
+}
+
+// leave closes what the first program of a live process gave up by exec: its
+// input and output end there, and it lives on.
+func (j *job) leave(c *Call) {
+	if r, ok := c.Stdin.(reader); j.in != nil && !(ok && r.from == io.Reader(j.in)) {
+		j.in.closeRead(errBrokenPipe)
+	}
+	holds := func(w io.Writer) bool {
+		bound, ok := w.(writer)
+		return ok && bound.to == io.Writer(j.out)
+	}
+	if j.out != nil && !holds(c.Stdout) && !holds(c.Stderr) {
+		j.out.closeWrite(io.EOF)
+	}
 }
 
 // drop forgets a pipe that both sides are done with.

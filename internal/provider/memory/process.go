@@ -43,6 +43,7 @@ func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, proce
 	}
 	job := newJob(i.m, p.clock, 0)
 	pr := &process{job: job, input: job.pipe(), output: job.pipe(), errs: lossy{job.pipe()}, done: make(chan struct{})}
+	job.in, job.out = pr.input, pr.output
 	call, argv := i.call(job, r.Executable, r.Arguments, r.WorkingDirectory, r.Environment, pr.input, pr.output, pr.errs)
 	program, args, err := i.admit(call, argv)
 	if err != nil {

@@ -69,6 +69,30 @@ func TestProcessHalfClose(t *testing.T) {
 	f.wait(p, "exit 003")
 }
 
+// What its shell gives up by exec has ended, and the process has not.
+func TestProcessClosesByExec(t *testing.T) {
+	f := newFixture(t)
+	id := f.active(request())
+	p := f.open(id, "echo last; exec cat >/tmp/f")
+	got, err := io.ReadAll(p.Output())
+	f.must(err)
+	if string(got) != "last\n" {
+		t.Errorf("%q", got)
+	}
+	_, err = io.WriteString(p.Input(), "x")
+	f.must(err)
+	f.must(p.Input().Close())
+	f.wait(p, "exit 000")
+
+	p = f.open(id, "exec sleep 60 </tmp/f")
+	for err = nil; err == nil; _, err = io.WriteString(p.Input(), "x") {
+	}
+	if err != errBrokenPipe {
+		t.Error(err)
+	}
+	f.must(p.Destroy(f.ctx()))
+}
+
 func TestProcessInteractive(t *testing.T) {
 	f := newFixture(t)
 	p := f.open(f.active(request()), `while read -r line; do echo "got $line"; done`)
