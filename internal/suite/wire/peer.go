@@ -198,3 +198,9 @@ func split(body []byte) (all []wire.Frame, err error) {
 		all = append(all, f)
 	}
 }
+
+// undo rolls an operation back, however the probe ends.
+func undo(t *probe.T, l wire.Lease, id wire.OperationID, member wire.Endpoint) {
+	_, _ = deliver(context.WithoutCancel(t.Context()), t.Target().Wire,
+		request{endpoint: wire.RollbackOperation, lease: l, message: wire.RollbackRequest{OperationID: id, Member: member}})
+}
