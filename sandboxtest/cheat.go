@@ -60,23 +60,7 @@ func cheats() []Saboteur {
 				return s, err
 			}}
 		}},
-	}, caseFaults())
-}
-
-// pendingWire wait for the wire.
-func pendingWire() []Pending {
-	const (
-		value = "a provider in the same process answers with values and has no body; the wire has"
-		ids   = "only a wire gives a request an id of its own"
-		slow  = "only a wire has a body that can arrive slowly; a call that never returns is H3"
-	)
-	return []Pending{
-		{"V3", "status 200 with an error in the body", value},
-		{"V4", "a key twice in one object", value},
-		{"V5", "the answer carries another request's id", ids},
-		{"V6", "a compressed body of little that unpacks to much", value},
-		{"V7", "a body that drips", slow},
-	}
+	}, wireCheats(), caseFaults())
 }
 
 // refusedOtherwise says its refusals of expired instances in another way.

@@ -73,7 +73,7 @@ func Saboteurs() []Saboteur {
 
 // PendingSaboteurs returns those that wait for their member.
 func PendingSaboteurs() []Pending {
-	return slices.Concat(pendingFiles(), pendingActiveWrites(), pendingProcess(), pendingNetwork(), pendingWire())
+	return slices.Concat(pendingFiles(), pendingActiveWrites(), pendingProcess(), pendingNetwork())
 }
 
 // Benign returns providers that look odd and are right: every suite must stay

@@ -65,7 +65,7 @@ func wireFenceFaults() []Saboteur {
 			return false
 		})},
 		{ID: "Y205", Fault: "a process that a crash took is said to have exited", Kills: "wire.fence.crash", Serve: fencing(func(k *known, env *Env, c *wireCall) bool {
-			if c.endpoint != wire.ProcessWait || k.starts < 2 {
+			if c.endpoint != wire.ProcessWait || k.crashed[c.lease] == 0 {
 				return true
 			}
 			env.Fire()
@@ -78,7 +78,6 @@ func wireFenceFaults() []Saboteur {
 
 // known is what a saboteur remembers of leases, also over a crash.
 type known struct {
-	starts                  int // of the server
 	epochs, lowest, crashed map[string]int64
 	owners                  map[string]string // of instances
 }
@@ -132,13 +131,13 @@ func fencing(rule func(*known, *Env, *wireCall) bool) func(http.Handler, *Env) h
 		value, _ := all.LoadOrStore(env, &known{epochs: map[string]int64{}, lowest: map[string]int64{}, owners: map[string]string{}})
 		k := value.(*known)
 		var mu sync.Mutex
-		k.starts++
 		k.crashed = maps.Clone(k.epochs)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c := &wireCall{w: w, r: r, lease: r.Header.Get(wire.HeaderLeaseID)}
+			c := &wireCall{w: w, r: r}
 			c.endpoint, _ = wire.ParsePath(r.URL.Path)
-			c.epoch, _ = strconv.ParseInt(r.Header.Get(wire.HeaderLeaseEpoch), 10, 64)
-			if c.lease == "" {
+			header, err := wire.ParseRequestHeader(r.Header, c.endpoint)
+			c.lease, c.epoch = header.Lease.ID, header.Lease.Epoch
+			if c.lease == "" || err != nil { // the server refuses it
 				h.ServeHTTP(w, r)
 				return
 			}

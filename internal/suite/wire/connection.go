@@ -60,7 +60,7 @@ func (l line) answer() (answer, error) {
 
 // early is how long a provider has to refuse a request by its head alone. One
 // that reads some of the body first is as right, and is given it after that.
-const early = 200 * time.Millisecond
+const early = 20 * time.Millisecond
 
 // overlong announces a body that is far too long and sends one byte more than
 // what is allowed.
@@ -160,18 +160,17 @@ func oneConnection(t *probe.T) {
 				break // it closed behind an answer, which is there to be read
 			}
 		}
+		closed := false
 		for n := 0; ; n++ {
 			a, err := l.answer()
 			if n > 0 && err != nil { // an end, also one that took what was sent behind
 				break
 			}
 			t.Need("an-answer", err)
-			if !t.Check(c.id, n < len(c.wants) && c.wants[n](a), "the answers to "+strconv.Itoa(len(c.wants))+" requests, in their order", string(a.body)) {
+			if !t.Check(c.id, !closed && n < len(c.wants) && c.wants[n](a), "the answers to "+strconv.Itoa(len(c.wants))+" requests, in their order", string(a.body)) {
 				break
 			}
-			if a.header.Get("Connection") == "close" {
-				break
-			}
+			closed = closed || a.header.Get("Connection") == "close"
 		}
 	}
 	_, _, err := settled(send(t, o.execute("true")))

@@ -191,7 +191,9 @@ func paths(t *probe.T) {
 		{"alike", "/v1/x/../destroy", ""},
 		{"alike", "/v1/destroy", "/v1/%64estroy"},
 	} {
-		a := ask(func(r *http.Request) { r.URL.Path, r.URL.RawPath = t.Target().Wire.Path+c.path, raw(t.Target().Wire.Path, c.raw) })
+		a := ask(func(r *http.Request) {
+			r.URL.Path, r.URL.RawPath = t.Target().Wire.Path+c.path, raw(t.Target().Wire.Path, c.raw)
+		})
 		refused(t, c.id, a, wire.TagMemberUnknown)
 	}
 	turnedDown(t, "query", ask(func(r *http.Request) { r.URL.RawQuery = url.Values{"x": {"1"}}.Encode() }))

@@ -36,7 +36,9 @@ func strictJSON(t *probe.T) {
 	victim, none := `"instance_id":"`+string(o.id)+`"`, `"instance_id":"`+t.ID("none-")+`"`
 	swept := `{"now":"` + string(sandbox.At(t.Now())) + `","orphaned_before":"1970-01-01T00:00:00.000Z"`
 	run := o.called(`echo ran >"$HOME"/` + mark)
-	numbered := func(value string) string { return strings.Replace(run, `"timeout_seconds":30`, `"timeout_seconds":`+value, 1) }
+	numbered := func(value string) string {
+		return strings.Replace(run, `"timeout_seconds":30`, `"timeout_seconds":`+value, 1)
+	}
 	ask := func(e wire.Endpoint, body string) answer {
 		q := o.request(e, nil)
 		if q.body = []byte(body); e == wire.Execute {
