@@ -51,7 +51,7 @@ func manyFiles(dir string) ([]string, error) {
 const stagers = 4
 
 // writeAll stages files by their paths, read by read.
-func (w *world) writeAll(ctx context.Context, driver string, id sandbox.InstanceID, n int, read func(i int) (string, []byte, error)) error {
+func writeAll(ctx context.Context, p sandbox.Provider, id sandbox.InstanceID, n int, read func(i int) (string, []byte, error)) error {
 	next := make(chan int)
 	failed := make(chan error, stagers)
 	var workers sync.WaitGroup
@@ -60,7 +60,7 @@ func (w *world) writeAll(ctx context.Context, driver string, id sandbox.Instance
 			for i := range next {
 				path, content, err := read(i)
 				if err == nil {
-					err = w.providers[driver].WriteFile(ctx, id, sandbox.FileWrite{Path: repoPath + "/" + path, Content: content})
+					err = p.WriteFile(ctx, id, sandbox.FileWrite{Path: repoPath + "/" + path, Content: content})
 				}
 				if err != nil {
 					failed <- err
@@ -119,7 +119,7 @@ func stageFiles(ctx context.Context, w *world) error {
 	w.rep.command("cp -r", argv)
 	got, err := interleave(ctx, w.n,
 		staged(func(ctx context.Context, id sandbox.InstanceID) error {
-			return w.writeAll(ctx, "runsc", id, len(paths), func(i int) (string, []byte, error) {
+			return writeAll(ctx, w.providers["runsc"], id, len(paths), func(i int) (string, []byte, error) {
 				content, err := os.ReadFile(filepath.Join(source, paths[i]))
 				return paths[i], content, err
 			})
@@ -133,7 +133,7 @@ func stageFiles(ctx context.Context, w *world) error {
 			if err != nil {
 				return err
 			}
-			err = w.writeAll(ctx, "runsc", id, len(plan.Files), func(i int) (string, []byte, error) {
+			err = writeAll(ctx, w.providers["runsc"], id, len(plan.Files), func(i int) (string, []byte, error) {
 				content, err := plan.Files[i].Bytes()
 				return plan.Files[i].Path, content, err
 			})

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -48,6 +49,12 @@ var benches = []bench{
 	{"unpack", unpackImage},
 	{"stream", streamOutput},
 	{"patch", patchRepository},
+	{"wire-call", wireCall},
+	{"wire-echo", wireEcho},
+	{"wire-stdout", wireStdout},
+	{"wire-stage", wireStage},
+	{"wire-file", wireFile},
+	{"wire-batch", wireBatch},
 }
 
 // budget bounds one measurement: a hung command ends with it.
@@ -55,10 +62,12 @@ const budget = 4 * time.Minute
 
 func main() {
 	dispatchRaw()
+	dispatchFetch()
 	gvisor.Dispatch()
 	only := flag.String("only", "", "run only the measurements whose names begin with one of these, by commas")
 	n := flag.Int("n", 20, "samples of each side")
 	out := flag.String("out", "", "also write the table to this file (a whole run writes bench/RESULTS.md)")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of our own process to this file")
 	flag.Parse()
 	if flag.NArg() > 0 || *n < 1 {
 		flag.Usage()
@@ -71,7 +80,18 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	rep, err := measure(ctx, strings.Split(*only, ","), *n)
+	pprof.StopCPUProfile()
 	if rep != nil {
 		text := rep.markdown()
 		fmt.Print(text)
