@@ -1,0 +1,223 @@
+// Commands, each in a machine of its own.
+//
+// Two programs of the host make one. "unshare" holds the namespaces and ends when
+// process 1 has, which is when everything in them has: its end is the proof that
+// nothing lives. "nsenter" brings the command in from outside, so that how it ended
+// is known to a parent that is no part of the machine.
+import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { closeSync, constants, fchownSync, openSync, readFileSync, unlinkSync, writeFileSync } from "node:fs";
+import { Socket } from "node:net";
+import { constants as os } from "node:os";
+
+import { unescape } from "./codec.mjs";
+import { Failure, failed } from "./failure.mjs";
+import { ENVIRONMENT, OWNER, USER, host } from "./root.mjs";
+import { ROOTLESS } from "./settings.mjs";
+
+/** @typedef {import("node:child_process").ChildProcess} ChildProcess */
+/** @typedef {import("./instance.mjs").Instance} Instance */
+
+const TEXT = readFileSync(new URL("machine.sh", import.meta.url), "utf8");
+const NUL = Buffer.alloc(1);
+
+export const now = () => new Date().toISOString();
+
+/** @param {number} number */
+function signalName(number) {
+  const known = Object.entries(os.signals).find(([, n]) => n === number);
+  return known ? known[0] : number === 34 ? "SIGRTMIN" : `SIGRTMIN+${number - 34}`;
+}
+
+/** When it has ended and nothing more comes of it. @param {ChildProcess} child @returns {Promise<number | null>} */
+const closed = (child) => new Promise((settle) => child.on("error", () => settle(null)).on("close", (code) => settle(code)));
+
+/** What a program says, up to a bound. @param {import("node:stream").Readable | null} stream */
+function heard(stream) {
+  const said = { text: "" };
+  stream?.setEncoding("latin1").on("data", (part) => {
+    if (said.text.length < 4096) said.text += part;
+  });
+  return said;
+}
+
+/**
+ * A pipe: Node has none of its own, and a socket cannot be opened again as
+ * /dev/stdout. Ours does not block, that of the command does.
+ * @param {string} path of a FIFO, which goes
+ * @param {boolean} incoming says that the command reads
+ */
+function pipe(path, incoming) {
+  const { O_RDWR, O_RDONLY, O_WRONLY, O_NONBLOCK } = constants;
+  const both = openSync(path, O_RDWR | O_NONBLOCK); // so that neither of the others waits for one
+  fchownSync(both, OWNER, OWNER);
+  const theirs = openSync(path, incoming ? O_RDONLY : O_WRONLY);
+  const ours = openSync(path, (incoming ? O_WRONLY : O_RDONLY) | O_NONBLOCK);
+  closeSync(both);
+  unlinkSync(path);
+  return { theirs, ours: new Socket({ fd: ours, readable: !incoming, writable: incoming }) };
+}
+
+/** A command in a machine of its own. Whoever makes one has to kill() it in the end, also where it ended by itself. */
+class Command {
+  /** @type {ChildProcess | undefined} */
+  first;
+  /** @type {ChildProcess | undefined} */
+  child;
+  /** Both of them end. @type {Promise<number | null>[]} */
+  ends = [];
+  /** @type {Promise<void> | undefined} */
+  killing;
+
+  /** @param {Instance} instance */
+  constructor(instance) {
+    this.instance = instance;
+    this.nonce = randomBytes(16).toString("hex");
+    instance.running.add(this);
+  }
+
+  /** Refuses to go on where somebody has ended it meanwhile. */
+  alive() {
+    if (this.killing) throw failed("instance_lost");
+  }
+
+  /** Starts it. @param {Wire.Command} request @param {Buffer} stdin */
+  async begin(request, stdin) {
+    this.alive();
+    const { instance, nonce } = this, at = `${instance.state}/${nonce}-`;
+    const names = [`${at}0`, `${at}1`, `${at}2`];
+    const [ready] = await Promise.all([this.machine(), host("mkfifo", "-m", "600", ...names)]);
+    const [input, out, err] = names.map((name, i) => pipe(name, i === 0));
+    writeFileSync(`${at}w`, words(request), { mode: 0o600 });
+    const told = openSync(`${at}w`, "r");
+    unlinkSync(`${at}w`);
+    try {
+      input.ours.on("error", () => {}).end(stdin); // it need not read it
+      this.out = out.ours;
+      this.err = err.ours;
+      this.alive(); // or it was ended while it was made
+      if (ready !== "ready\n") throw failed("start_failed", undefined, ready);
+      const limits = instance.value.profile.resource_limits;
+      this.child = spawn("setpriv", [
+        "--pdeathsig", "KILL", "nsenter", "--no-fork", "--mount", "--net", "--ipc", "--uts", "--target", String(this.first?.pid),
+        `--pid=/proc/${this.first?.pid}/ns/pid_for_children`, "setsid", "--fork", "--wait",
+        ...(ROOTLESS ? [] : ["setpriv", `--reuid=${OWNER}`, `--regid=${OWNER}`, "--clear-groups"]),
+        "unshare", "--user", `--map-user=${USER}`, `--map-group=${USER}`, "--keep-caps",
+        "bash", "-c", TEXT, nonce, "command", String(limits.max_processes), String(Math.ceil(limits.disk_bytes / 1024)),
+      ], { stdio: [input.theirs, out.theirs, "pipe", told, err.theirs], env: ENVIRONMENT, cwd: "/", detached: true });
+      this.said = heard(this.child.stderr);
+      this.ends.push(closed(this.child));
+    } finally {
+      for (const fd of [input.theirs, out.theirs, err.theirs, told]) closeSync(fd);
+      this.input = input.ours;
+    }
+  }
+
+  /** Makes the namespaces. Returns what process 1 said. @returns {Promise<string>} */
+  async machine() {
+    const { root, table } = this.instance;
+    const first = this.first = spawn("unshare", [
+      "--pid", "--kill-child", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "bash", "-c", TEXT, "machine", "first", root, table,
+    ], { stdio: "pipe", env: ENVIRONMENT, cwd: "/", detached: true });
+    const said = heard(first.stdout), why = heard(first.stderr), ended = closed(first);
+    this.ends.push(ended);
+    first.stdin?.on("error", () => {});
+    await Promise.race([ended, new Promise((ready) => first.stdout?.once("data", ready))]);
+    return said.text || why.text || "it was ended";
+  }
+
+  /** How it ended: of exit_code and signal one, or the failure to start. @param {Buffer} stderr */
+  async ended(stderr) {
+    const code = await this.ends[1] ?? null, said = this.said?.text ?? "";
+    if (code === null || !said.startsWith("go\n")) throw failed("start_failed", undefined, said);
+    if (said.includes("did not exit normally")) return { signal: signalName(code & 127) };
+    const refusal = stderr.toString("latin1", 0, 4096);
+    if ((code === 126 || code === 127) && refusal.startsWith(this.nonce + ": ")) {
+      throw failed(refusal.includes("No such file or directory") || refusal.includes("Not a directory") ? "not_found" : "start_failed", undefined, refusal.slice(this.nonce.length + 2).trim());
+    }
+    return { exit_code: code };
+  }
+
+  /** Returns once nothing in the machine lives. */
+  kill() {
+    return (this.killing ??= this.end());
+  }
+
+  async end() {
+    this.first?.stdin?.destroy();
+    // Process 1 ends by itself; should it ever not, this ends it.
+    const late = setTimeout(() => this.first?.kill("SIGKILL"), 10000);
+    await this.ends[0];
+    clearTimeout(late);
+    this.child?.kill("SIGKILL"); // it waits for what has ended
+    await this.ends[1];
+    this.instance.running.delete(this);
+  }
+}
+
+/** The words of a command, as machine.sh reads them. @param {Wire.Command} request */
+function words(request) {
+  const all = [unescape(request.working_directory)];
+  for (const [key, value] of Object.entries(request.environment)) all.push(Buffer.concat([Buffer.from(key + "="), unescape(value)]));
+  // env takes a word with "=" in it for a variable, so that such a program needs one more before it.
+  if (request.executable.includes("=")) all.push(Buffer.from("nice"), Buffer.from("-n0"), Buffer.from("--"));
+  for (const word of [request.executable, ...request.arguments]) all.push(unescape(word));
+  return Buffer.concat(all.flatMap((w) => [w, NUL]));
+}
+
+/** A stream up to one byte above a bound, and what to do there. @param {Socket} stream @param {number} most @param {() => void} over */
+function collect(stream, most, over) {
+  /** @type {Buffer[]} */
+  const parts = [];
+  let size = 0;
+  return /** @type {Promise<Buffer>} */ (new Promise((settle) => {
+    stream.on("data", (/** @type {Buffer} */ part) => {
+      if (size <= most) parts.push(part);
+      size += part.length;
+      if (size > most) over();
+    });
+    stream.on("error", () => {});
+    stream.on("close", () => settle(Buffer.concat(parts)));
+  }));
+}
+
+/**
+ * Runs a command to its end: its streams and the result of the wire.
+ * @param {Instance} instance
+ * @param {Wire.Command} request
+ * @param {Buffer} stdin
+ */
+export async function execute(instance, request, stdin) {
+  if (instance.gone) throw failed("instance_lost");
+  const started_at = now(), command = new Command(instance), most = request.output_limit_bytes;
+  /** @type {NodeJS.Timeout | undefined} */
+  let timer;
+  try {
+    let late = false;
+    const cut = () => void command.kill();
+    const deadline = Date.now() + request.timeout_seconds * 1000;
+    await command.begin(request, stdin);
+    if (!command.out || !command.err) throw failed("provider_error");
+    const kept = Promise.all([collect(command.out, most, cut), collect(command.err, most, cut)]);
+    timer = setTimeout(() => {
+      late = true;
+      cut();
+    }, deadline - Date.now());
+    await command.ends[1];
+    clearTimeout(timer);
+    const was = command.killing !== undefined, finished = now();
+    const finished_at = finished > started_at ? finished : started_at;
+    await command.kill(); // what it started ends with it
+    const [stdout, stderr] = await kept;
+    for (const [stream, data] of Object.entries({ stdout, stderr })) {
+      if (data.length > most) throw new Failure("SandboxOutputLimitExceeded", { stream, limit_bytes: most });
+    }
+    if (was && !late) throw failed("instance_lost");
+    const how = was ? { timed_out: true } : await command.ended(stderr);
+    return { stdout, stderr, result: { ...how, started_at, finished_at } };
+  } finally {
+    clearTimeout(timer);
+    await command.kill();
+    for (const stream of [command.input, command.out, command.err]) stream?.destroy();
+  }
+}
