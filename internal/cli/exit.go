@@ -52,7 +52,7 @@ func exitCode(r *runner.Record, err error) int {
 	switch {
 	case runner.BadInput(err):
 		return ExitUsage
-	case r.Cause == runner.CauseInterrupted && (r.InstanceID == "" || r.Disposition != ""):
+	case r.Cause == runner.CauseInterrupted && (err == nil || r.InstanceID == "" || r.Disposition != ""):
 		return exitSignal + signalNumber(r.StopSignal)
 	case err != nil:
 		return ExitFailure

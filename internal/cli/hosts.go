@@ -14,6 +14,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
@@ -103,7 +104,19 @@ func (a *app) psCommand() *cobra.Command {
 type sweepDocument struct {
 	Schema      string   `json:"schema"`
 	InstanceIDs []string `json:"instance_ids"`
-	RunIDs      []string `json:"run_ids"` // whose staging was removed
+	RunIDs      []string `json:"run_ids"`     // whose staging was removed
+	SessionIDs  []string `json:"session_ids"` // whose keeper was gone
+}
+
+// sweepHost removes what has no owner any more.
+func sweepHost(ctx context.Context, o *all.Opened) (sandbox.Swept, error) {
+	selector := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: o.Provider}}}
+	runtime, err := selector.Attach(ctx, o.Envelope.Target())
+	if err != nil {
+		return sandbox.Swept{}, err
+	}
+	now := sandbox.At(time.Now())
+	return runtime.Cleanup(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
 }
 
 func (a *app) sweepCommand() *cobra.Command {
@@ -115,13 +128,7 @@ func (a *app) sweepCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			doc := sweepDocument{Schema: "checkfu.sweep.v1"}
 			err := a.eachHost(cmd, func(ctx context.Context, o *all.Opened) error {
-				selector := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: o.Provider}}}
-				runtime, err := selector.Attach(ctx, o.Envelope.Target())
-				if err != nil {
-					return err
-				}
-				now := sandbox.At(time.Now())
-				swept, err := runtime.Cleanup(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
+				swept, err := sweepHost(ctx, o)
 				for _, id := range swept.InstanceIDs {
 					doc.InstanceIDs = append(doc.InstanceIDs, string(id))
 				}
@@ -132,7 +139,8 @@ func (a *app) sweepCommand() *cobra.Command {
 				return stateErr
 			}
 			runs, sweepErr := sweepScratch(dir)
-			doc.RunIDs, err = runs, errors.Join(err, sweepErr)
+			sessions, sessionErr := keeper.Sweep(cmd.Context(), dir, keeper.Ending{Reclaim: a.reclaim(dir)})
+			doc.RunIDs, doc.SessionIDs, err = runs, sessions, errors.Join(err, sweepErr, sessionErr)
 			if asJSON {
 				return errors.Join(a.printJSON(doc), err)
 			}
@@ -142,7 +150,10 @@ func (a *app) sweepCommand() *cobra.Command {
 			for _, id := range doc.RunIDs {
 				fmt.Fprintf(a.stdout, "removed staging of %s\n", argument.Printable(id))
 			}
-			if len(doc.InstanceIDs)+len(doc.RunIDs) == 0 && err == nil {
+			for _, id := range doc.SessionIDs {
+				fmt.Fprintf(a.stdout, "removed session %s\n", argument.Printable(id))
+			}
+			if len(doc.InstanceIDs)+len(doc.RunIDs)+len(doc.SessionIDs) == 0 && err == nil {
 				fmt.Fprintln(a.stdout, "nothing to remove")
 			}
 			return err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 )
 
@@ -41,6 +43,7 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			e.Setenv("CHECKFU_STATE", e.WorkDir+"/state")
+			e.Defer(func() { endSessions(t, e.WorkDir+"/state") })
 			e.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
 			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 			for _, who := range []string{"AUTHOR", "COMMITTER"} {
@@ -51,6 +54,17 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: commands,
 	})
+}
+
+// endSessions ends what a script that failed has left.
+func endSessions(t *testing.T, dir string) {
+	list, err := keeper.List(dir)
+	for _, s := range list {
+		err = errors.Join(err, keeper.End(context.Background(), dir, s.SessionID, keeper.Ending{}))
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // exitsWith runs "code N PROGRAM ARG…" and asks for exactly that exit code.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
@@ -64,6 +65,17 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows COMMAND is the command's own
 	flags.StringVar(&f.repo, "repo", "", "Git repository to copy in, DIR or DIR@REVISION; DIR alone is the tracked files with their uncommitted changes")
+	f.machineFlags(flags)
+	f.commandFlags(flags)
+	flags.StringVar(&f.out, "out", "", "directory that takes the outputs")
+	flags.StringVar(&f.patch, "patch", "", "file that takes the patch, - for standard output (default checkfu-RUN.patch here, when something changed)")
+	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no summary")
+	return cmd
+}
+
+// machineFlags say what the machine is and what lies in it.
+func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.committed, "committed", false, "take HEAD, without uncommitted changes")
 	flags.BoolVar(&f.untracked, "untracked", false, "take untracked files too (never ignored ones)")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "plain directory to copy in, SRC:DST[:ro|rw], read-only by default; may be repeated")
@@ -73,16 +85,15 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
 	flags.StringVar(&f.cpus, "cpus", "2", "cores of the machine")
 	flags.StringVar(&f.disk, "disk", "4GiB", "writable storage of the machine")
 	flags.StringVar(&f.pids, "pids", "512", "processes and threads of the machine")
-	flags.StringVar(&f.timeout, "timeout", "10m", "longest time that the command may take")
-	flags.StringVar(&f.workdir, "workdir", "", "working directory inside (default /workspace/repo with --repo, else the home)")
-	flags.StringArrayVar(&f.env, "env", nil, "KEY=VALUE, or KEY to pass on your own value, which then is in no process list either; values appear in no record; may be repeated")
 	flags.StringVar(&f.provider, "provider", all.Native, "what provides the sandbox: native (gVisor), native:runc or memory (a simulation)")
-	flags.StringVar(&f.out, "out", "", "directory that takes the outputs")
-	flags.StringVar(&f.patch, "patch", "", "file that takes the patch, - for standard output (default checkfu-RUN.patch here, when something changed)")
-	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no summary")
+}
+
+// commandFlags say how a command is run.
+func (f *runFlags) commandFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.timeout, "timeout", "10m", "longest time that the command may take")
+	flags.StringVar(&f.workdir, "workdir", "", "working directory inside (default /workspace/repo where there is a repository, else the home)")
+	flags.StringArrayVar(&f.env, "env", nil, "KEY=VALUE, or KEY to pass on your own value, which then is in no process list either; values appear in no record; may be repeated")
 	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input on although it is a terminal")
-	return cmd
 }
 
 func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
@@ -154,7 +165,20 @@ func (a *app) stage(spec *runner.Spec) (remove func(), err error) {
 // spec is what the flags ask for, without what needs a provider. It touches
 // nothing.
 func (f runFlags) spec(command []string) (runner.Spec, error) {
-	spec := runner.Spec{RunID: runner.NewRunID(), Command: command, WorkingDirectory: f.workdir, OutDir: f.out}
+	spec, err := f.machine()
+	if err != nil {
+		return spec, err
+	}
+	spec.OutDir = f.out
+	if err := f.command(&spec, command); err != nil {
+		return spec, err
+	}
+	return spec, f.checkTargets(spec.Repo)
+}
+
+// machine is the part of the flags that makes a machine.
+func (f runFlags) machine() (runner.Spec, error) {
+	spec := runner.Spec{RunID: runner.NewRunID()}
 	var err error
 	if f.repo != "" {
 		if spec.Repo, err = argument.Repo(f.repo); err != nil {
@@ -179,27 +203,32 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 		return spec, argument.Unexpected("--network", "none; this version lets no machine reach a network", f.network)
 	}
 	spec.Network = sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}
-	if err := f.limits(&spec); err != nil {
-		return spec, err
+	return spec, f.limits(&spec)
+}
+
+// command is the part of the flags that runs one.
+func (f runFlags) command(spec *runner.Spec, command []string) (err error) {
+	spec.Command, spec.WorkingDirectory, spec.Environment = command, f.workdir, map[string]string{}
+	if spec.Timeout, err = argument.Duration("--timeout", f.timeout); err != nil {
+		return err
 	}
-	spec.Environment = map[string]string{}
 	for _, e := range f.env {
 		key, value, err := argument.Env(e, os.LookupEnv)
 		if err != nil {
-			return spec, err
+			return err
 		}
 		spec.Environment[key] = value
 	}
 	if f.workdir != "" && f.workdir != "/" {
 		if sandbox.CheckPath("workdir", f.workdir) != nil {
-			return spec, argument.Unexpected("--workdir", "a clean absolute path inside the machine", f.workdir)
+			return argument.Unexpected("--workdir", "a clean absolute path inside the machine", f.workdir)
 		}
 	}
 	request := sandbox.ProcessRequest{Executable: command[0], Arguments: command[1:], WorkingDirectory: "/", Environment: map[string]string{}}
 	if err := request.Validate(); err != nil {
-		return spec, argument.Wrong("command: %v", err)
+		return argument.Wrong("command: %v", err)
 	}
-	return spec, f.checkTargets(spec.Repo)
+	return nil
 }
 
 func (f runFlags) limits(spec *runner.Spec) (err error) {
@@ -212,10 +241,7 @@ func (f runFlags) limits(spec *runner.Spec) (err error) {
 	if spec.Resources.DiskBytes, err = argument.Size("--disk", f.disk); err != nil {
 		return err
 	}
-	if spec.Resources.MaxProcesses, err = argument.Count("--pids", f.pids); err != nil {
-		return err
-	}
-	spec.Timeout, err = argument.Duration("--timeout", f.timeout)
+	spec.Resources.MaxProcesses, err = argument.Count("--pids", f.pids)
 	return err
 }
 

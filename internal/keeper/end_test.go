@@ -131,10 +131,10 @@ func TestAKeeperThatCannotBeginSaysWhy(t *testing.T) {
 		text    string
 	}{
 		"no provider": {Options{Provider: "nonsense"}, Refused, "there is no nonsense here"},
-		"dies":        {Options{Provider: "memory", command: []string{"/proc/self/exe", "x", Argument, "dies"}}, Silent, ""},
-		"dies later":  {Options{Provider: "memory", command: []string{"/proc/self/exe", "x", Argument, "dies-later"}}, Silent, "without a word"},
-		"hangs":       {Options{Provider: "memory", Patience: 100 * time.Millisecond, command: []string{"/proc/self/exe", "x", Argument, "hangs"}}, Silent, "not within 100ms"},
-		"babbles":     {Options{Provider: "memory", command: []string{"/proc/self/exe", "x", Argument, "babbles"}}, Silent, "duplicate_key"},
+		"dies":        {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "dies"}}, Silent, ""},
+		"dies later":  {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "dies-later"}}, Silent, "without a word"},
+		"hangs":       {Options{Provider: "memory", Patience: 100 * time.Millisecond, command: []string{"/proc/self/exe", "bad", Argument, "hangs"}}, Silent, "not within 100ms"},
+		"babbles":     {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "babbles"}}, Silent, "duplicate_key"},
 		"no program":  {Options{Provider: "memory", command: []string{"/nowhere", "x"}}, Refused, "no such file"},
 	} {
 		c.options.Dir, c.options.ExpiresAt, c.options.SessionID = dir, inAnHour(), "s"

@@ -224,6 +224,11 @@ func TestASessionEndsWithItsMachine(t *testing.T) {
 			_, err := p.session.Client.Cleanup(p.Context(), sandbox.CleanupRequest{Now: late, OrphanedBefore: late})
 			return err
 		},
+		"its directory is taken away": func(p *inProcess) error {
+			err := os.RemoveAll(sessionsDir(p.dir))
+			p.clock.Advance(lookAgain)
+			return err
+		},
 		"the cord": func(p *inProcess) error { return p.cord.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -248,6 +248,10 @@ func (k *keeper) wait(ctx context.Context, served chan error) error {
 		due, stop := k.clock.NewTimer(min(left, lookAgain))
 		select {
 		case <-due:
+			// With its directory nobody reaches the machine any more.
+			if _, err := os.Lstat(k.at.file(lockName)); errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
 		case <-k.guard.gone:
 			stop()
 			return nil

@@ -21,14 +21,14 @@ import (
 
 // The test binary is a keeper where Start executes it, with the memory provider.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == Argument {
+	if len(os.Args) > 1 && os.Args[0] == "bad" && os.Args[1] == Argument {
+		os.Exit(badKeeper(os.Args[2]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == Argument {
 		if err := Main(context.Background(), openMemory); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
-	}
-	if len(os.Args) == 3 && os.Args[1] == Argument {
-		os.Exit(badKeeper(os.Args[2]))
 	}
 	if os.Getenv(starterDir) != "" {
 		os.Exit(starterOfOne())

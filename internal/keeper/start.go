@@ -25,7 +25,8 @@ type Options struct {
 	command []string // what is executed, and its arguments; tests set it
 }
 
-// Argument is what makes this binary a keeper, as its only argument.
+// Argument is what makes this binary a keeper, as its first argument. The second
+// is the session's id, for whoever reads a list of processes.
 const Argument = "keeper"
 
 // Starting is a session that hangs on its starter: it ends when that dies, or
@@ -53,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	if err := in.validate(); err != nil {
 		return nil, err
 	}
-	c, process, err := spawn(o.command)
+	c, process, err := spawn(o.command, o.SessionID)
 	if err != nil {
 		return nil, &Error{Kind: Refused, SessionID: o.SessionID, Err: err}
 	}
@@ -120,11 +121,11 @@ func meet(ctx context.Context, c *cord, in Inputs) (*Session, error) {
 
 // spawn starts a keeper, in a session of its own, with nothing of this process
 // but its end of the cord.
-func spawn(command []string) (*cord, *os.Process, error) {
+func spawn(command []string, id string) (*cord, *os.Process, error) {
 	if command == nil {
 		// The very binary that runs, also where its file was replaced meanwhile. The
 		// name is what it is dispatched on: it may be none of a sandbox's parts.
-		command = []string{"/proc/self/exe", "checkfu", Argument}
+		command = []string{"/proc/self/exe", "checkfu", Argument, id}
 	}
 	ours, theirs, err := cordPair()
 	if err != nil {

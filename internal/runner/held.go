@@ -73,7 +73,11 @@ func (r *Runner) Execute(ctx context.Context, spec Spec, in sandbox.Instance) (*
 		if err != nil { // somebody else's command comes next: nothing of this one may stay
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
 			defer cancel()
-			err = errors.Join(err, process.Destroy(ending))
+			destroyed := process.Destroy(ending)
+			if destroyed == nil && rec.Cause == CauseInterrupted && errors.Is(err, context.Canceled) {
+				return nil // a person who asked twice has what was asked for
+			}
+			err = errors.Join(err, destroyed)
 		}
 		return err
 	})

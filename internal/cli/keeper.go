@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/keeper"
+	"github.com/checkfu/checkfu/internal/provider/all"
+)
+
+// keeperCommand is the process behind a session. Its inputs come from who starts
+// it and from nowhere else, so it has no flag and stands in no help.
+func (a *app) keeperCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: keeper.Argument, Hidden: true, Short: "The process behind a session", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := keeper.Main(cmd.Context(), openKept)
+			if keeper.ByHand.Is(err) {
+				return argument.Wrong("keeper: %v: see checkfu session --help", err)
+			}
+			return err
+		},
+	}
+}
+
+// openKept opens the provider of a session.
+func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
+	o := all.Options{Dir: in.Dir, Served: true}
+	if in.Provider != all.Memory {
+		store, err := openStore(in.Dir, &progress{})
+		if err != nil {
+			return nil, err
+		}
+		o.Images = store
+	}
+	opened, err := all.Open(in.Provider, o)
+	if err != nil {
+		return nil, err
+	}
+	if opened.Host != nil {
+		// What is missing is named here: a wire would carry no more than its kind.
+		if lacks := opened.Host.Lacks(ctx); len(lacks) > 0 {
+			err := fmt.Errorf("%s cannot run here: %s: %s; checkfu doctor says what else is missing", in.Provider, lacks[0].What, lacks[0].Remedy)
+			return nil, errors.Join(err, opened.Close())
+		}
+	}
+	return &keeper.Opened{Provider: opened.Provider, Close: opened.Close}, nil
+}

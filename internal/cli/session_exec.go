@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/keeper"
+	"github.com/checkfu/checkfu/internal/runner"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+func (a *app) sessionExecCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "exec SESSION [flags] -- COMMAND [ARGUMENT...]", Short: "Run a command in the machine of a session",
+		Long: `Run a command in the machine of a session. Output streams as it comes, standard
+input is passed on, and checkfu ends with the command's own exit code (see
+checkfu help exit-codes). Ctrl-C is passed on to the command; a second one ends
+it. The machine stays.
+
+One command runs at a time. One whose caller was killed ends after ten seconds.`,
+		Example: `  checkfu session exec $id -- make test
+  checkfu session exec $id --timeout 1h --env API_KEY -- ./agent --fix
+  tar c data | checkfu session exec $id -- tar x`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			// The command's own flags are told from ours by the -- alone.
+			if len(args) < 2 || args[0] == "" || args[1] == "" || cmd.ArgsLenAtDash() != 1 {
+				return argument.Wrong("exec: expected one session, and a command after --, as in: checkfu session exec ID -- make test")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.sessionExec(cmd, f, args[0], args[1:]) },
+	}
+	flags := cmd.Flags()
+	f.commandFlags(flags)
+	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
+	return cmd
+}
+
+func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []string) error {
+	var spec runner.Spec
+	if err := f.command(&spec, command); err != nil {
+		return err
+	}
+	if err := f.checkTargets(nil); err != nil {
+		return err
+	}
+	dir, err := a.usableState()
+	if err != nil {
+		return err
+	}
+	s, err := keeper.Open(cmd.Context(), dir, id)
+	if err != nil {
+		return sessionError(id, err)
+	}
+	defer s.Close()
+	in := *s.Record.Instance
+	spec.Image, spec.Network, spec.Resources = in.RootImage, in.Profile.NetworkPolicy, in.Profile.ResourceLimits
+	if spec.WorkingDirectory == "" {
+		spec.WorkingDirectory = workingDirectory(&in)
+	}
+	bar := a.progress(true)
+	signals := interruptions(func() {
+		if !f.quiet {
+			fmt.Fprintln(os.Stderr, "checkfu: interrupting the command; Ctrl-C again ends it at once")
+		}
+	})
+	defer signals.end()
+	spec.Stop = signals.c
+	a.streams(&spec, f, bar)
+	f.quiet = true // the command's streams are its own: no summary
+	record, err := a.sessionRunner(s, in.Target).Execute(cmd.Context(), spec, in)
+	return a.finish(f, record, nil, execError(dir, id, err))
+}
+
+// execError is err in words for who waits for a command.
+func execError(dir, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.LifecycleConflict && e.Actual == sandbox.ActualProcessAlreadyOpen {
+		return fmt.Errorf("session %s: another command runs in it, and there is room for one at a time", id)
+	}
+	list, listErr := keeper.List(dir)
+	if listErr != nil {
+		return err
+	}
+	for _, l := range list {
+		if l.SessionID == id && l.Keeping() {
+			return err
+		}
+	}
+	return fmt.Errorf("session %s has ended: %w", id, err)
+}

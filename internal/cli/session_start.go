@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/keeper"
+	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/runner"
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// sessionFlags are those of "session start" beside what it shares with "run".
+type sessionFlags struct {
+	runFlags
+	id, expires string
+	asJSON      bool
+}
+
+func (a *app) sessionStartCommand() *cobra.Command {
+	var f sessionFlags
+	cmd := &cobra.Command{
+		Use: "start [DIR]", Short: "Make a machine that stays, with a copy of a repository",
+		Long: `Make a machine that stays until it expires or is removed. DIR is a Git
+repository, or DIR@REVISION, which is copied to /workspace/repo as checkfu run
+does; without it the machine has none. The machine has no network. Your working
+tree is never touched; nothing is copied back by itself.
+
+Standard output holds the session's id. Whatever goes wrong, or ends this
+command before it has ended by itself, leaves nothing behind.`,
+		Example: `  checkfu session start
+  checkfu session start . --expires 8h --memory 4GiB
+  id=$(checkfu session start .@v1.2.0 --provider native:runc --quiet)`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return argument.Unexpected("DIR", "at most one", args[1])
+			}
+			if len(args) == 1 && args[0] == "" {
+				return argument.Unexpected("DIR", "a Git repository", "")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				f.repo = args[0]
+			}
+			return asStarted(a.sessionStart(cmd.Context(), f))
+		},
+	}
+	flags := cmd.Flags()
+	f.machineFlags(flags)
+	flags.StringVar(&f.expires, "expires", "1h", "how long the session lasts at most; the machine ends with it")
+	flags.StringVar(&f.id, "id", "", "id of the session, 1 to 40 letters, digits, - or _ (default a new one)")
+	flags.BoolVar(&f.asJSON, "json", false, "print the session as canonical JSON instead of its id")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print the id alone")
+	return cmd
+}
+
+// asStarted gives a mistake the names that it was typed under here, where run
+// has others.
+func asStarted(err error) error {
+	mistake, ok := errors.AsType[*argument.Error](err)
+	if !ok {
+		return err
+	}
+	text := strings.Replace(mistake.Error(), "expected --repo beside it", "expected DIR beside it", 1)
+	for run, start := range map[string]string{"--repo: ": "DIR: ", "--timeout: ": "--expires: "} {
+		if rest, found := strings.CutPrefix(text, run); found {
+			text = start + rest
+		}
+	}
+	return argument.Wrong("%s", text)
+}
+
+func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
+	if f.id == "" {
+		f.id = keeper.NewID()
+	} else if keeper.CheckID(f.id) != nil {
+		return argument.Unexpected("--id", "1 to 40 letters, digits, - or _, the first a letter or digit", f.id)
+	}
+	lasts, err := argument.Duration("--expires", f.expires)
+	if err != nil {
+		return err
+	}
+	spec, err := f.machine()
+	if err != nil {
+		return err
+	}
+	spec.Timeout = lasts
+	if f.provider, err = all.Canonical(f.provider); err != nil {
+		return argument.Wrong("--provider: %v", err)
+	}
+	dir, err := a.usableState()
+	if err != nil {
+		return err
+	}
+	bar := a.progress(f.quiet)
+	defer bar.end()
+	spec.Progress = bar.phase
+	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar)
+	if err != nil {
+		return err
+	}
+	closeProvider() // the keeper opens its own
+	spec.Image = opened.Image
+	remove, err := a.stage(&spec)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	record, made, err := a.makeSession(ctx, keeper.Options{
+		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)),
+	}, opened.Envelope.Target(), spec)
+	if err != nil {
+		return err
+	}
+	bar.end()
+	if !f.quiet {
+		a.sayStarted(record, made, lasts)
+	}
+	if f.asJSON {
+		return a.printJSON(sessionsDocument{sessionsSchema, []sessionLine{lineOf(record)}})
+	}
+	return a.printIDs([]sessionLine{lineOf(record)})
+}
+
+// abandonBound is how long a keeper has to end a session that was not kept.
+const abandonBound = 90 * time.Second
+
+// makeSession starts a keeper, and makes the machine through it.
+func (a *app) makeSession(ctx context.Context, o keeper.Options, target sandbox.Target, spec runner.Spec) (keeper.Record, *runner.Record, error) {
+	s, err := keeper.Start(ctx, o)
+	if keeper.Exists.Is(err) {
+		return keeper.Record{}, nil, argument.Unexpected("--id", "an id that no session has yet (see checkfu session ls)", o.SessionID)
+	}
+	if err != nil {
+		return keeper.Record{}, nil, err
+	}
+	r := a.sessionRunner(s.Session, target)
+	made, _, err := r.Prepare(ctx, spec, runner.Holder{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID, ExpiresAt: s.Record.ExpiresAt})
+	if err != nil {
+		err = explain(err, made)
+	} else {
+		err = s.Keep(ctx)
+	}
+	if err == nil {
+		return s.Record, made, s.Close()
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonBound)
+	defer cancel()
+	why := s.Abandon(ending)
+	if _, mistake := errors.AsType[*argument.Error](err); mistake {
+		return keeper.Record{}, nil, err
+	}
+	if ctx.Err() != nil {
+		err = errors.New("interrupted; nothing is left of the session")
+	}
+	return keeper.Record{}, nil, errors.Join(err, why)
+}
+
+// sessionRunner runs in a session's machine. Its provider is behind a wire, so
+// nothing of it counts as enforced by this program itself.
+func (a *app) sessionRunner(s *keeper.Session, target sandbox.Target) *runner.Runner {
+	return &runner.Runner{
+		Adapters: []sandboxruntime.Adapter{{Provider: s.Client, Remote: s.Client.Remote()}}, Target: target,
+		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(), Report: a.complain,
+	}
+}
+
+func (a *app) sayStarted(r keeper.Record, made *runner.Record, lasts time.Duration) {
+	fmt.Fprintf(a.stderr, "checkfu: session %s on %s until %s (%v)\n", r.SessionID, r.Provider, r.ExpiresAt, lasts)
+	for _, m := range made.Mounts {
+		fmt.Fprintf(a.stderr, "  %-9s %s\n", "staged", argument.Printable(m.MountPath+": "+m.Summary))
+	}
+	fmt.Fprintf(a.stderr, "  %-9s %s\n", "enforced", enforcement(made.Enforcement))
+}
