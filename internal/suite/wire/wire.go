@@ -18,5 +18,5 @@ import (
 
 // Probes returns the suite.
 func Probes() []probe.Probe {
-	return slices.Concat(requestProbes(), operationProbes(), streamProbes(), inputProbes(), fenceProbes())
+	return slices.Concat(requestProbes(), operationProbes(), rollbackProbes(), byteProbes(), streamProbes(), inputProbes(), fenceProbes())
 }
