@@ -12,11 +12,19 @@ import (
 )
 
 //go:embed provider-python/*.py provider-python/run
+//go:embed provider-typescript/*.mjs provider-typescript/*.d.ts provider-typescript/*.json
+//go:embed provider-typescript/machine.sh provider-typescript/run
 var files embed.FS
 
 // Python is the provider in Python, without its README and its kit.
-func Python() fs.FS {
-	sub, err := fs.Sub(files, "provider-python")
+func Python() fs.FS { return of("provider-python") }
+
+// TypeScript is the provider in TypeScript, likewise.
+func TypeScript() fs.FS { return of("provider-typescript") }
+
+// of is the directory of one example.
+func of(name string) fs.FS {
+	sub, err := fs.Sub(files, name)
 	if err != nil { // the name is a constant
 		panic(err)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,8 +36,8 @@ any CI into DIR, which is made, or is empty. Needs no network.
 			return a.print(fmt.Appendf(nil, "%s is a provider: checkfu sandbox test exec:%s/run\n", o.Name, args[0]))
 		},
 	}
-	cmd.Flags().StringVar(&o.Language, "lang", "", "the language: python")
-	cmd.Flags().StringVar(&o.Tier, "tier", scaffold.DayOne, "what it offers: minimum or day-one")
+	cmd.Flags().StringVar(&o.Language, "lang", "", "the language: "+strings.Join(scaffold.Languages(), " or "))
+	cmd.Flags().StringVar(&o.Tier, "tier", "", "what it offers: minimum or day-one; without it the most that the language has")
 	cmd.Flags().StringVar(&o.Name, "name", "", "the provider's name: lower-case letters, digits, '.', '_' and '-'")
 	return cmd
 }

@@ -36,7 +36,7 @@ const (
 // Options say what is made.
 type Options struct {
 	Language string // one of Languages
-	Tier     string // Minimum or DayOne
+	Tier     string // one that the language has; "" is the most that it has
 	Name     string // the provider's coordinate, [a-z0-9][a-z0-9._-]*
 }
 
@@ -48,13 +48,14 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("%s: expected %s, got %q", e.Option, e.Expected, e.Got)
 }
 
-//go:embed common python
+//go:embed common python typescript
 var own embed.FS
 
 // language is how one skeleton is made.
 type language struct {
 	files    func() fs.FS      // of the provider
 	layer    string            // of own, beside common
+	tiers    []string          // that it has, the most last
 	settings string            // the file with the two lines below
 	lines    map[string]string // option: its line in the example, with %q for its value
 	given    map[string]string // option: its value in the example
@@ -63,9 +64,14 @@ type language struct {
 // languages is the registry.
 var languages = map[string]language{
 	"python": {
-		files: examples.Python, layer: "python", settings: "settings.py",
+		files: examples.Python, layer: "python", tiers: []string{Minimum, DayOne}, settings: "settings.py",
 		lines: map[string]string{"name": "NAME = %q\n", "tier": "TIER = %q\n"},
 		given: map[string]string{"name": "example-python", "tier": DayOne},
+	},
+	"typescript": {
+		files: examples.TypeScript, layer: "typescript", tiers: []string{Minimum}, settings: "settings.mjs",
+		lines: map[string]string{"name": "export const NAME = %q;\n", "tier": "export const TIER = %q;\n"},
+		given: map[string]string{"name": "example-typescript", "tier": Minimum},
 	},
 }
 
@@ -75,11 +81,12 @@ func Languages() []string { return slices.Sorted(maps.Keys(languages)) }
 // Check finds what is wrong with the options.
 // Errors: *OptionError.
 func (o Options) Check() error {
-	if _, ok := languages[o.Language]; !ok {
+	l, ok := languages[o.Language]
+	if !ok {
 		return &OptionError{"lang", fmt.Sprintf("one of %q (others are not there yet)", Languages()), o.Language}
 	}
-	if o.Tier != Minimum && o.Tier != DayOne {
-		return &OptionError{"tier", Minimum + " or " + DayOne, o.Tier}
+	if o.Tier != "" && !slices.Contains(l.tiers, o.Tier) {
+		return &OptionError{"tier", fmt.Sprintf("one of %q for %s (others are not there yet)", l.tiers, o.Language), o.Tier}
 	}
 	t := sandbox.Target{Provider: o.Name, ProviderRevision: "1", MaterializationRevision: "1", Placement: sandbox.PlacementLocal}
 	if err := (*sandbox.Invalid)(nil); errors.As(t.Validate(), &err) {
@@ -113,6 +120,9 @@ func Write(dir string, o Options) (err error) {
 		}
 	}()
 	l := languages[o.Language]
+	if o.Tier == "" {
+		o.Tier = l.tiers[len(l.tiers)-1]
+	}
 	common, err := fs.Sub(own, "common")
 	if err != nil {
 		return err

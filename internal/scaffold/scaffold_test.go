@@ -16,7 +16,7 @@ import (
 // nothing of the example's name in it.
 func TestWrite(t *testing.T) {
 	for _, lang := range Languages() {
-		for _, tier := range []string{Minimum, DayOne} {
+		for _, tier := range append([]string{""}, languages[lang].tiers...) {
 			t.Run(lang+" "+tier, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "new")
 				if err := Write(dir, Options{lang, tier, "acme-1"}); err != nil {
@@ -31,7 +31,7 @@ func TestWrite(t *testing.T) {
 						return err
 					}
 					data, err := os.ReadFile(filepath.Join(dir, path))
-					if bytes.Contains(data, []byte(languages[lang].given["name"])) || bytes.Contains(data, []byte("{{")) {
+					if bytes.Contains(data, []byte(languages[lang].given["name"])) || bytes.Contains(data, []byte("{{name")) {
 						t.Errorf("%s is not filled in", path)
 					}
 					if bytes.Contains(data, []byte("acme-1")) {
@@ -69,8 +69,9 @@ func TestWriteRefuses(t *testing.T) {
 	}{
 		{"lang", func(o *Options) { o.Language = "" }},
 		{"lang", func(o *Options) { o.Language = "Python" }},
-		{"tier", func(o *Options) { o.Tier = "" }},
+		{"tier", func(o *Options) { o.Tier = "Minimum" }},
 		{"tier", func(o *Options) { o.Tier = "durable" }},
+		{"tier", func(o *Options) { o.Language, o.Tier = "typescript", DayOne }},
 		{"name", func(o *Options) { o.Name = "" }},
 		{"name", func(o *Options) { o.Name = "a\"\nimport os" }},
 		{"name", func(o *Options) { o.Name = strings.Repeat("a", 256) }},
