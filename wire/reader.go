@@ -21,7 +21,7 @@ type Reader struct {
 
 // firstBytes is the buffer that a reader begins with. It grows with what has
 // arrived, never with what was announced.
-const firstBytes = 32 << 10
+const firstBytes = 8 << 10
 
 // NewReader reads from r, which the caller bounds.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
@@ -160,6 +160,12 @@ func ReadCall[M Message](r *Reader) (M, error) {
 // *Error with TagPayloadTooLarge as soon as there are more than limit bytes.
 // Ownership: the result is the caller's.
 func ReadData(r *Reader, expect, limit int64) ([]byte, error) {
+	return ReadDataDigest(r, expect, limit, nil)
+}
+
+// ReadDataDigest is ReadData that adds what comes to sum, if that is not nil,
+// while the rest is under way.
+func ReadDataDigest(r *Reader, expect, limit int64, sum *Digester) ([]byte, error) {
 	var data []byte
 	for {
 		f, err := r.Next()
@@ -169,15 +175,18 @@ func ReadData(r *Reader, expect, limit int64) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		sum := int64(len(data) + len(f.Payload))
+		all := int64(len(data) + len(f.Payload))
 		switch {
 		case f.Type != TypeData:
 			return nil, &FrameError{Reason: UnexpectedFrame, Type: f.Type, Length: int64(len(f.Payload))}
-		case sum > limit:
+		case all > limit:
 			return nil, tooLarge(limit)
-		case sum > int64(cap(data)) && sum < expect:
-			data = slices.Grow(data, int(min(expect, limit, 16*sum))-len(data))
+		case all > int64(cap(data)) && all < expect:
+			data = slices.Grow(data, int(min(expect, limit, 16*all))-len(data))
 		}
 		data = append(data, f.Payload...)
+		if sum != nil {
+			sum.Add(data[all-int64(len(f.Payload)):])
+		}
 	}
 }

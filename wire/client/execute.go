@@ -67,6 +67,6 @@ func output(stream *[]byte, e wire.Endpoint, f wire.Frame) error {
 	if offset != int64(len(*stream)) {
 		return broken(e, "offset", strconv.Itoa(len(*stream)), strconv.FormatInt(offset, 10))
 	}
-	*stream = extend(*stream, data)
+	*stream = extend(*stream, data, 0)
 	return nil
 }

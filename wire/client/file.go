@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"slices"
 	"strconv"
 
@@ -45,12 +44,16 @@ func (c *Client) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.
 	var content []byte
 	err = c.do(ctx, k, func(b *body) error {
 		content = []byte{}
-		sum := sha256.New() // as it comes, while the other side goes on sending
+		announced := int64(0)
+		if b.response != nil {
+			announced = b.response.ContentLength
+		}
+		sum := wire.NewDigester() // as it comes, while the other side goes on sending
 		return frames(b, func(f wire.Frame) (bool, error) {
 			switch f.Type {
 			case wire.TypeData:
-				sum.Write(f.Payload)
-				content = extend(content, f.Payload)
+				content = extend(content, f.Payload, announced)
+				sum.Add(content[len(content)-len(f.Payload):])
 				return false, nil
 			case wire.TypeResult:
 				r, err := wire.Decode[wire.FileResult](f.Payload)
@@ -69,20 +72,25 @@ func (c *Client) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.
 }
 
 // extend appends, doubling: append alone grows large slices by a quarter, and
-// leaves four times as much garbage.
-func extend(b, data []byte) []byte {
+// leaves four times as much garbage. Expect is how many bytes were announced, or
+// no more than 0: room for them is made once a sixteenth of them is here.
+func extend(b, data []byte, expect int64) []byte {
 	if need := len(b) + len(data); need > cap(b) {
-		b = slices.Grow(b, max(need, 2*cap(b))-len(b))
+		room := max(need, 2*cap(b))
+		if expect > int64(need) {
+			room = max(need, int(min(expect, 16*int64(need))))
+		}
+		b = slices.Grow(b, room-len(b))
 	}
 	return append(b, data...)
 }
 
 // whole holds what came to what was announced.
-func whole(e wire.Endpoint, content []byte, sum hash.Hash, size int64, digest sandbox.Digest) error {
+func whole(e wire.Endpoint, content []byte, sum *wire.Digester, size int64, digest sandbox.Digest) error {
 	if int64(len(content)) != size {
 		return broken(e, "size", strconv.Itoa(len(content))+", which came", strconv.FormatInt(size, 10))
 	}
-	if got := sandbox.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil))); got != digest {
+	if got := sum.Digest(); got != digest {
 		return broken(e, "digest", string(got)+", of what came", string(digest))
 	}
 	return nil
@@ -99,7 +107,7 @@ func (c *Client) ReadFiles(ctx context.Context, id sandbox.InstanceID, r sandbox
 	}
 	var results []sandbox.FileResult
 	err = c.do(ctx, k, func(b *body) error {
-		batch := batch{endpoint: b.endpoint, wanted: len(r.Files), sum: sha256.New()}
+		batch := batch{endpoint: b.endpoint, wanted: len(r.Files), sum: wire.NewDigester()}
 		err := frames(b, batch.take)
 		results = batch.results
 		return err
@@ -115,8 +123,8 @@ type batch struct {
 	endpoint wire.Endpoint
 	wanted   int
 	results  []sandbox.FileResult
-	current  []byte    // data of the file that has no item yet; reused
-	sum      hash.Hash // of current
+	current  []byte         // data of the file that has no item yet; reused
+	sum      *wire.Digester // of current
 	total    int64
 }
 
@@ -129,8 +137,8 @@ func (b *batch) take(f wire.Frame) (done bool, err error) {
 		if len(b.current)+len(f.Payload) > sandbox.MaxFileBytes {
 			return false, broken(b.endpoint, "data", "at most 16 MiB of one file", "more")
 		}
-		b.sum.Write(f.Payload)
-		b.current = extend(b.current, f.Payload)
+		b.current = extend(b.current, f.Payload, 0)
+		b.sum.Add(b.current[len(b.current)-len(f.Payload):])
 		return false, nil
 	case wire.TypeItem:
 		item, err := wire.Decode[wire.FileItem](f.Payload)

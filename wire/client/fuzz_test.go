@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -46,7 +45,7 @@ func FuzzResponse(f *testing.F) {
 		{wire.Release, func(b *body) error { _, _, err := releasedOf(b); return err }},
 		{wire.Capabilities, func(b *body) error { _, err := decode[wire.CapabilitiesResponse](b); return err }},
 		{wire.ReadFiles, func(b *body) error {
-			batch := batch{endpoint: b.endpoint, wanted: 2, sum: sha256.New()}
+			batch := batch{endpoint: b.endpoint, wanted: 2, sum: wire.NewDigester()}
 			err := frames(b, batch.take)
 			if err == nil && len(batch.results) != 2 {
 				panic("a short batch")

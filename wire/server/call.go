@@ -112,8 +112,11 @@ func frameCall[M wire.Message](c *call) (M, error) {
 }
 
 // data reads the rest of a framed request, at most limit bytes.
-func (c *call) data(expect, limit int64) ([]byte, error) {
-	data, err := wire.ReadData(c.frames, expect, limit)
+func (c *call) data(expect, limit int64) ([]byte, error) { return c.digested(expect, limit, nil) }
+
+// digested is data that goes by sum, too.
+func (c *call) digested(expect, limit int64, sum *wire.Digester) ([]byte, error) {
+	data, err := wire.ReadDataDigest(c.frames, expect, limit, sum)
 	if err != nil {
 		return nil, framing(err)
 	}
@@ -130,14 +133,15 @@ func (c *call) content(m wire.Message, path string, size int64, digest sandbox.D
 	if size > sandbox.MaxFileBytes {
 		return nil, sandbox.TooLarge(c.traits.Member, path, sandbox.MaxFileBytes)
 	}
-	data, err := c.data(size, size)
+	sum := wire.NewDigester()
+	data, err := c.digested(size, size, sum)
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(data)) != size {
 		return nil, &wire.Error{Tag: wire.TagMalformed, Pointer: "size", Message: "expected as many bytes of data"}
 	}
-	if digestOf(data) != digest {
+	if sum.Digest() != digest {
 		return nil, &wire.Error{Tag: wire.TagMalformed, Pointer: "digest", Message: "expected the digest of the data"}
 	}
 	// The call holds the digest of the data, so the call alone tells one request

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"strconv"
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
@@ -71,6 +72,12 @@ func (c *call) stream(fill func(w *wire.Writer) error) error {
 	return nil
 }
 
+const (
+	frameHead = 5 // bytes of a frame before its payload
+	// noDigest is as long as any.
+	noDigest = sandbox.Digest("sha256:0000000000000000000000000000000000000000000000000000000000000000")
+)
+
 func (c *call) readFile() error {
 	m, err := request[wire.ReadFileRequest](c)
 	if err != nil {
@@ -85,11 +92,21 @@ func (c *call) readFile() error {
 	if err != nil {
 		return err
 	}
+	sum := wire.NewDigester()
+	sum.Add(data)
+	// Everything of the answer but its digest is known, so its length is: whoever
+	// reads it can make room, and nothing has to cut it into chunks.
+	result, err := wire.Encode(wire.FileResult{Size: int64(len(data)), Digest: noDigest})
+	if err != nil {
+		return err
+	}
+	frames := (len(data) + wire.MaxFrameBytes - 1) / wire.MaxFrameBytes
+	c.w.Header().Set("Content-Length", strconv.Itoa(len(data)+len(result)+(frames+1)*frameHead))
 	return c.stream(func(w *wire.Writer) error {
 		if err := w.Data(data); err != nil {
 			return err
 		}
-		return w.Message(wire.TypeResult, wire.FileResult{Size: int64(len(data)), Digest: digestOf(data)})
+		return w.Message(wire.TypeResult, wire.FileResult{Size: int64(len(data)), Digest: sum.Digest()})
 	})
 }
 
@@ -113,16 +130,18 @@ func (c *call) readFiles() error {
 		return err
 	}
 	return c.stream(func(w *wire.Writer) error {
-		total := int64(0)
+		total, sum := int64(0), wire.NewDigester()
 		for i, f := range files {
 			item := wire.FileItem{Index: int64(i), Status: wire.ItemRefused, Reason: f.Refused}
 			if f.Refused == "" {
 				size := int64(len(f.Content))
-				item = wire.FileItem{Index: int64(i), Status: wire.ItemOK, Size: &size, Digest: digestOf(f.Content)}
+				sum.Reset()
+				sum.Add(f.Content)
 				total += size
 				if err := w.Data(f.Content); err != nil {
 					return err
 				}
+				item = wire.FileItem{Index: int64(i), Status: wire.ItemOK, Size: &size, Digest: sum.Digest()}
 			}
 			if err := w.Message(wire.TypeItem, item); err != nil {
 				return err
