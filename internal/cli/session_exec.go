@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -63,12 +62,8 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	if spec.WorkingDirectory == "" {
 		spec.WorkingDirectory = workingDirectory(&in)
 	}
-	bar := a.progress(true)
-	signals := interruptions(func() {
-		if !f.quiet {
-			fmt.Fprintln(os.Stderr, "checkfu: interrupting the command; Ctrl-C again ends it at once")
-		}
-	})
+	bar := a.progress(false)
+	signals := interruptions(func() { bar.note("checkfu: interrupting the command; Ctrl-C again ends it at once") })
 	defer signals.end()
 	spec.Stop = signals.c
 	a.streams(&spec, f, bar)
