@@ -65,15 +65,16 @@ func (l *line) hurry() {
 	}
 }
 
-// send writes frames and sees them off.
-func (l *line) send(b []byte) error {
+// send writes frames, and with flush sees them off: where more follows at once,
+// that carries them.
+func (l *line) send(b []byte, flush bool) error {
 	l.mu.Lock()
 	if now := time.Now(); !l.hurried && l.until.Sub(now) < l.stall/2 {
 		l.until = now.Add(l.stall)
 		_ = l.rc.SetWriteDeadline(l.until)
 	}
 	l.mu.Unlock()
-	if _, err := l.w.Write(b); err != nil {
+	if _, err := l.w.Write(b); err != nil || !flush {
 		return err
 	}
 	return l.rc.Flush()
@@ -268,7 +269,7 @@ func (c *call) follow(p *process, a *attachment, m wire.StreamRequest, frames []
 			}
 		}
 		if len(frames) > 0 {
-			if err := a.line.send(frames); err != nil {
+			if err := a.line.send(frames, idle || last); err != nil {
 				return err
 			}
 		}
@@ -287,7 +288,7 @@ func (c *call) follow(p *process, a *attachment, m wire.StreamRequest, frames []
 		case <-due:
 			frames, err = message(frames, wire.TypeDetach, wire.Detach{Reason: wire.DetachPollEnd})
 			if err == nil {
-				err = a.line.send(frames)
+				err = a.line.send(frames, true)
 			}
 			stop()
 			return err
