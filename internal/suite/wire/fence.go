@@ -108,59 +108,9 @@ func staleRefused(t *probe.T) {
 	t.Check("no-effect", err == nil && r.ExitCode != nil && *r.ExitCode == 0, "a machine that lives, in which nothing ran", err)
 }
 
-// stream is one attachment that is read by hand.
-type stream struct {
-	*wire.Reader
-	close func()
-}
-
-// attach begins one, which goes with the probe at the latest.
-func (o *own) attach(p wire.Opened, cursor int64) stream {
-	response, c, err := begin(o.t.Context(), o.t.Target().Wire, o.request(wire.ProcessStream, wire.StreamRequest{
-		InstanceID: o.id, ProcessID: p.ProcessID, AttachID: wire.NewAttachID(), Cursor: cursor, HeartbeatMS: wire.MinHeartbeatMS,
-	}))
-	o.t.Need("attach", err)
-	o.t.Defer(func() { c.Close() })
-	if response.StatusCode != 200 {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, wire.MaxErrorBytes))
-		o.t.Fatal("attach", "a stream", answer{response.StatusCode, response.Header, body}.failure())
-	}
-	_ = c.SetReadDeadline(time.Now().Add(quick))
-	return stream{wire.NewReader(response.Body), func() { c.Close() }}
-}
-
 // quick is how long may take what takes no time: a second is what a provider
 // has to end a stream, the rest is for a machine that is busy.
 const quick = 5 * time.Second
-
-// until reads frames up to one that is wanted, and what was written by then.
-func (s stream) until(want func(wire.Frame) bool) (f wire.Frame, out []byte, err error) {
-	for {
-		if f, err = s.Next(); err != nil {
-			return f, out, err
-		}
-		if f.Type == wire.TypeOut {
-			_, data, err := f.Output()
-			if err != nil {
-				return f, out, err
-			}
-			out = append(out, data...)
-		}
-		if want(f) {
-			return f, out, nil
-		}
-	}
-}
-
-func is(want wire.Type) func(wire.Frame) bool {
-	return func(f wire.Frame) bool { return f.Type == want }
-}
-
-func (o *own) input(p wire.Opened, offset int64, data string, end bool) answer {
-	q := o.request(wire.ProcessInput, wire.InputCall{InstanceID: o.id, ProcessID: p.ProcessID, Offset: offset, End: end})
-	q.data = []byte(data)
-	return send(o.t, q)
-}
 
 func streamFenced(t *probe.T) {
 	o := allocate(t, probe.Shape{}).activate()

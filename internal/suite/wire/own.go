@@ -62,11 +62,7 @@ func (o *own) stale() wire.Lease { return wire.Lease{ID: o.lease.ID, Epoch: o.le
 
 // open opens a live process.
 func (o *own) open(script string) wire.Opened {
-	c := probe.Command(script)
-	a := send(o.t, o.request(wire.OpenProcess, wire.OpenProcessRequest{InstanceID: o.id, ProcessID: wire.NewProcessID(), Process: sandbox.ProcessRequest{
-		Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment,
-	}}))
-	return value[wire.Opened](o.t, "open", a)
+	return value[wire.Opened](o.t, "open", send(o.t, o.opening(wire.NewProcessID(), script)))
 }
 
 // settled is the result frame of an execute, or its error.
