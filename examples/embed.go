@@ -14,7 +14,12 @@ import (
 //go:embed provider-python/*.py provider-python/run
 //go:embed provider-typescript/*.mjs provider-typescript/*.d.ts provider-typescript/*.json
 //go:embed provider-typescript/machine.sh provider-typescript/run
+//go:embed provider-go/*.go provider-go/run
 var files embed.FS
+
+// Go is the provider in Go, without its README. The packages of this module that
+// it imports are those of the SDK.
+func Go() fs.FS { return of("provider-go") }
 
 // Python is the provider in Python, without its README and its kit.
 func Python() fs.FS { return of("provider-python") }

@@ -31,6 +31,7 @@ import (
 const (
 	Minimum = "minimum" // no mounts, no reads, no optional member
 	DayOne  = "day-one" // mounts and reads
+	Durable = "durable" // snapshots too
 )
 
 // Options say what is made.
@@ -48,21 +49,27 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("%s: expected %s, got %q", e.Option, e.Expected, e.Got)
 }
 
-//go:embed common python typescript
+//go:embed common python typescript all:go
 var own embed.FS
 
 // language is how one skeleton is made.
 type language struct {
-	files    func() fs.FS      // of the provider
-	layer    string            // of own, beside common
-	tiers    []string          // that it has, the most last
-	settings string            // the file with the two lines below
-	lines    map[string]string // option: its line in the example, with %q for its value
-	given    map[string]string // option: its value in the example
+	files    func() fs.FS           // of the provider
+	layer    string                 // of own, beside common
+	tiers    []string               // that it has, the most last
+	settings string                 // the file with the two lines below
+	lines    map[string]string      // option: its line in the example, with %q for its value
+	given    map[string]string      // option: its value in the example
+	add      func(dir string) error // what is in no layer; nil is nothing
 }
 
 // languages is the registry.
 var languages = map[string]language{
+	"go": {
+		files: examples.Go, layer: "go", tiers: []string{Minimum, DayOne, Durable}, settings: "settings.go", add: modules,
+		lines: map[string]string{"name": "\tname = %q\n", "tier": "\ttier = %q\n"},
+		given: map[string]string{"name": "example-go", "tier": DayOne},
+	},
 	"python": {
 		files: examples.Python, layer: "python", tiers: []string{Minimum, DayOne}, settings: "settings.py",
 		lines: map[string]string{"name": "NAME = %q\n", "tier": "TIER = %q\n"},
@@ -135,10 +142,16 @@ func Write(dir string, o Options) (err error) {
 	named := func(_ string, data []byte) ([]byte, error) {
 		return bytes.ReplaceAll(data, []byte("{{name}}"), []byte(o.Name)), nil
 	}
-	as := func(_ string, data []byte) ([]byte, error) { return data, nil }
-	return errors.Join(
+	err = errors.Join(
 		lay(dir, common, named), lay(dir, mine, named), lay(dir, l.files(), fill), lay(filepath.Join(dir, "kit"), vectors.Files(), as))
+	if err == nil && l.add != nil {
+		err = l.add(dir)
+	}
+	return err
 }
+
+// as changes nothing.
+func as(_ string, data []byte) ([]byte, error) { return data, nil }
 
 // claim makes dir, or finds it empty.
 func claim(dir string) (made bool, err error) {

@@ -1,0 +1,4 @@
+package main
+
+// What package syscall has no number for.
+const sysSyncfs = 306
