@@ -67,6 +67,10 @@ var (
 	errLate   = errors.New("no answer to a delivery in time")
 )
 
+// maxRefusals is how often something between may call a body too long: the next
+// delivery is no shorter.
+const maxRefusals = 3
+
 // do makes one logical call and gives its 200 to read, which may see several
 // of them, each from its beginning: it keeps nothing of one that it fails.
 // Errors: the contract's; *ProtocolError; ctx's.
@@ -100,7 +104,7 @@ func (c *Client) repeat(ctx, bound context.Context, k call, read func(*body) err
 		defer cancel()
 	}
 	wait := backoff{random: c.random}
-	polling := false
+	polling, refusals := false, 0
 	var last error
 	for {
 		began := time.Now()
@@ -123,7 +127,10 @@ func (c *Client) repeat(ctx, bound context.Context, k call, read func(*body) err
 		if last == nil || !errors.Is(err, errBudget) {
 			last = err // the end of the budget says less than what came before
 		}
-		if stranger(err) {
+		if tooLong := (*BodyRefused)(nil); errors.As(err, &tooLong) {
+			refusals++
+		}
+		if stranger(err) || refusals == maxRefusals {
 			return unanswered(ctx, nil, err)
 		}
 		if why := pause(bound, rest); why != nil {

@@ -82,6 +82,22 @@ type remote string
 
 func (r remote) Error() string { return strconv.QuoteToASCII(string(r)) }
 
+// BodyRefused says that something between this side and the provider answered
+// 413: it passes no request body on that is so long. It is the cause of the
+// *sandbox.Error of a call that met it three times, instead of repeating what
+// cannot pass until the call's time is over.
+// Source: docs/proxies.md.
+type BodyRefused struct {
+	Endpoint wire.Endpoint
+	Bytes    int64 // of the body
+}
+
+// Error says what an operator has to change.
+func (e *BodyRefused) Error() string {
+	return string(e.Endpoint) + ": something between answers 413 to a request body of " + number(e.Bytes) +
+		" bytes: expected a body limit of at least " + number(wire.MaxFramedRequestBytes) + " bytes there"
+}
+
 // Unwrap returns what the codec found.
 func (e *ProtocolError) Unwrap() error { return e.Err }
 
@@ -159,6 +175,14 @@ func (s *silence) Error() string {
 
 func (s *silence) Unwrap() []error { return []error{s.interrupted, s.cause} }
 
+// contract names the end of a call that left nothing undone behind.
+func (s *silence) contract(k call) error {
+	if tooLong := (*BodyRefused)(nil); errors.As(s.cause, &tooLong) {
+		return sandbox.Failed(k.op, sandbox.ReasonProviderError, s.cause)
+	}
+	return sandbox.Failed(k.op, sandbox.ReasonTimedOut, s.cause)
+}
+
 // contract says what exchange returned in the contract's words.
 func (c *Client) contract(k call, err error) error {
 	switch e := err.(type) {
@@ -169,10 +193,10 @@ func (c *Client) contract(k call, err error) error {
 		case stranger(e.cause):
 			return sandbox.Failed(k.op, sandbox.ReasonProviderError, e.cause)
 		case k.id != "":
-			// It may have been done, it may be done yet.
+			// It may have been done, it may be done yet: a status shows nothing.
 			return sandbox.Failed(k.op, sandbox.ReasonIndeterminate, e.cause)
 		}
-		return sandbox.Failed(k.op, sandbox.ReasonTimedOut, e.cause)
+		return e.contract(k)
 	case *wire.Error:
 		return c.translate(k, e)
 	}

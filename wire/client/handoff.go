@@ -73,7 +73,7 @@ func (c *Client) abandon(ctx context.Context, k call, err error, undo func(conte
 	case failed != nil:
 		return sandbox.Failed(k.op, sandbox.ReasonIndeterminate, errors.Join(err, failed))
 	case unheard && s.interrupted == nil:
-		return sandbox.Failed(k.op, sandbox.ReasonTimedOut, s.cause)
+		return s.contract(k)
 	}
 	return c.contract(k, err)
 }

@@ -30,6 +30,9 @@ func (c *Client) settle(r *http.Response, k call, e wire.Endpoint, read func(*bo
 	h, err := wire.ParseResponseHeader(r.Header)
 	if err != nil {
 		if len(r.Header[wire.HeaderWire]) == 0 {
+			if r.StatusCode == http.StatusRequestEntityTooLarge {
+				return lost(&BodyRefused{Endpoint: e, Bytes: r.Request.ContentLength})
+			}
 			return lost(errors.New("status " + strconv.Itoa(r.StatusCode) + ", not from a provider"))
 		}
 		return violation(e, err)

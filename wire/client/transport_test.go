@@ -61,6 +61,8 @@ func TestDeliveries(t *testing.T) {
 		}), 2, 0, "ok"},
 		{"W03 untyped 502", once(func(d *delivery) { d.w.WriteHeader(502); io.WriteString(d.w, html) }), 2, 0, "ok"},
 		{"W03 untyped 504", once(func(d *delivery) { d.w.WriteHeader(504) }), 2, 0, "ok"},
+		{"W03 untyped 413", once(func(d *delivery) { d.w.WriteHeader(413); io.WriteString(d.w, html) }), 2, 0, "ok"},
+		{"untyped 413 for ever", func(d *delivery) { d.w.WriteHeader(413) }, 3, 1, "SandboxOperationFailed provider_error"},
 		{"W03 untyped 200", once(func(d *delivery) { io.WriteString(d.w, html) }), 2, 0, "ok"},
 		{"W03 a proxy's body behind a provider's headers", once(func(d *delivery) { d.json(500, html) }), 2, 0, "ok"},
 		{"W04 typed 500", typed(sandbox.Failed(sandbox.OpProvision, "provider_error", nil)), 1, 0, "SandboxOperationFailed provider_error"},
