@@ -12,7 +12,7 @@ import { constants as os } from "node:os";
 
 import { unescape } from "./codec.mjs";
 import { Failure, failed } from "./failure.mjs";
-import { ENVIRONMENT, OWNER, USER, host } from "./root.mjs";
+import { ENVIRONMENT, OWNER, USER } from "./root.mjs";
 import { ROOTLESS } from "./settings.mjs";
 
 /** @typedef {import("node:child_process").ChildProcess} ChildProcess */
@@ -42,20 +42,27 @@ function heard(stream) {
 }
 
 /**
- * A pipe: Node has none of its own, and a socket cannot be opened again as
- * /dev/stdout. Ours does not block, that of the command does.
- * @param {string} path of a FIFO, which goes
- * @param {boolean} incoming says that the command reads
+ * Three pipes. Node makes none, only sockets, which cannot be opened again as
+ * /dev/stdin; so bash makes them, and they are opened through what it has open.
+ * Our ends do not block, those of the command do.
  */
-function pipe(path, incoming) {
-  const { O_RDWR, O_RDONLY, O_WRONLY, O_NONBLOCK } = constants;
-  const both = openSync(path, O_RDWR | O_NONBLOCK); // so that neither of the others waits for one
-  fchownSync(both, OWNER, OWNER);
-  const theirs = openSync(path, incoming ? O_RDONLY : O_WRONLY);
-  const ours = openSync(path, (incoming ? O_WRONLY : O_RDONLY) | O_NONBLOCK);
-  closeSync(both);
-  unlinkSync(path);
-  return { theirs, ours: new Socket({ fd: ours, readable: !incoming, writable: incoming }) };
+async function pipes() {
+  const { O_RDONLY, O_WRONLY, O_NONBLOCK } = constants;
+  const maker = spawn("bash", ["-c", "exec 3< <(:) 4< <(:) 5< <(:); echo; read -r _"], { stdio: ["pipe", "pipe", "ignore"], env: ENVIRONMENT, cwd: "/" });
+  const ended = closed(maker);
+  maker.stdin.on("error", () => {});
+  try {
+    await Promise.race([ended, new Promise((made) => maker.stdout.once("data", made))]);
+    return [3, 4, 5].map((fd) => {
+      const path = `/proc/${maker.pid}/fd/${fd}`, incoming = fd === 3;
+      const theirs = openSync(path, incoming ? O_RDONLY : O_WRONLY);
+      fchownSync(theirs, OWNER, OWNER);
+      return { theirs, ours: new Socket({ fd: openSync(path, (incoming ? O_WRONLY : O_RDONLY) | O_NONBLOCK), readable: !incoming, writable: incoming }) };
+    });
+  } finally {
+    maker.stdin.destroy();
+    await ended;
+  }
 }
 
 /** A command in a machine of its own. Whoever makes one has to kill() it in the end, also where it ended by itself. */
@@ -84,13 +91,11 @@ class Command {
   /** Starts it. @param {Wire.Command} request @param {Buffer} stdin */
   async begin(request, stdin) {
     this.alive();
-    const { instance, nonce } = this, at = `${instance.state}/${nonce}-`;
-    const names = [`${at}0`, `${at}1`, `${at}2`];
-    const [ready] = await Promise.all([this.machine(), host("mkfifo", "-m", "600", ...names)]);
-    const [input, out, err] = names.map((name, i) => pipe(name, i === 0));
-    writeFileSync(`${at}w`, words(request), { mode: 0o600 });
-    const told = openSync(`${at}w`, "r");
-    unlinkSync(`${at}w`);
+    const { instance, nonce } = this, file = `${instance.state}/${nonce}`;
+    const [ready, [input, out, err]] = await Promise.all([this.machine(), pipes()]);
+    writeFileSync(file, words(request), { mode: 0o600 });
+    const told = openSync(file, "r");
+    unlinkSync(file);
     try {
       input.ours.on("error", () => {}).end(stdin); // it need not read it
       this.out = out.ours;
@@ -126,14 +131,15 @@ class Command {
     return said.text || why.text || "it was ended";
   }
 
-  /** How it ended: of exit_code and signal one, or the failure to start. @param {Buffer} stderr */
-  async ended(stderr) {
-    const code = await this.ends[1] ?? null, said = this.said?.text ?? "";
+  /** How it ended: of exit_code and signal one, or the failure to start. @param {Wire.Command} request @param {Buffer} stderr */
+  async ended(request, stderr) {
+    const code = await this.ends[1] ?? null, said = (this.said?.text ?? "").replaceAll(this.nonce + ": ", "");
     if (code === null || !said.startsWith("go\n")) throw failed("start_failed", undefined, said);
     if (said.includes("did not exit normally")) return { signal: signalName(code & 127) };
-    const refusal = stderr.toString("latin1", 0, 4096);
-    if ((code === 126 || code === 127) && refusal.startsWith(this.nonce + ": ")) {
-      throw failed(refusal.includes("No such file or directory") || refusal.includes("Not a directory") ? "not_found" : "start_failed", undefined, refusal.slice(this.nonce.length + 2).trim());
+    const refusal = stderr.toString("latin1", 0, 4096), by = prefixed(request) ? "nice: " : this.nonce + ": ";
+    if ((code === 126 || code === 127) && refusal.startsWith(by)) {
+      const missing = /No such file or directory|Not a directory/.test(refusal);
+      throw failed(missing ? "not_found" : "start_failed", undefined, refusal.replaceAll(by, "").trim());
     }
     return { exit_code: code };
   }
@@ -155,12 +161,14 @@ class Command {
   }
 }
 
+/** env takes a word with "=" in it for a variable, so that such a program needs one more before it. @param {Wire.Command} request */
+const prefixed = (request) => request.executable.includes("=");
+
 /** The words of a command, as machine.sh reads them. @param {Wire.Command} request */
 function words(request) {
   const all = [unescape(request.working_directory)];
   for (const [key, value] of Object.entries(request.environment)) all.push(Buffer.concat([Buffer.from(key + "="), unescape(value)]));
-  // env takes a word with "=" in it for a variable, so that such a program needs one more before it.
-  if (request.executable.includes("=")) all.push(Buffer.from("nice"), Buffer.from("-n0"), Buffer.from("--"));
+  if (prefixed(request)) all.push(Buffer.from("nice"), Buffer.from("-n0"), Buffer.from("--"));
   for (const word of [request.executable, ...request.arguments]) all.push(unescape(word));
   return Buffer.concat(all.flatMap((w) => [w, NUL]));
 }
@@ -213,7 +221,7 @@ export async function execute(instance, request, stdin) {
       if (data.length > most) throw new Failure("SandboxOutputLimitExceeded", { stream, limit_bytes: most });
     }
     if (was && !late) throw failed("instance_lost");
-    const how = was ? { timed_out: true } : await command.ended(stderr);
+    const how = was ? { timed_out: true } : await command.ended(request, stderr);
     return { stdout, stderr, result: { ...how, started_at, finished_at } };
   } finally {
     clearTimeout(timer);

@@ -79,5 +79,5 @@ async function main() {
   }
 }
 
-await main();
+await main().catch((why) => leave(1, reason(why)));
 process.exit(); // what still runs has lost its machine
