@@ -42,6 +42,11 @@ func newInstance(base string, value sandbox.Instance, fill func(*instance) error
 			err = errors.Join(err, i.erase())
 		}
 	}()
+	if value.ExpiresAt != "" { // before anything is mounted over it
+		if err := date(base, value.ExpiresAt); err != nil {
+			return nil, err
+		}
+	}
 	if !rootless {
 		// Its size is the disk limit; it is memory, and gone with this program.
 		size := strconv.FormatInt(value.Profile.ResourceLimits.DiskBytes, 10)

@@ -25,7 +25,8 @@ type provider struct {
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
 	snapshots map[sandbox.SnapshotID]*retained
-	epochs    map[string]int64 // the highest that was seen of each lease
+	epochs    map[string]int64                         // the highest that was seen of each lease
+	lost      map[sandbox.InstanceID]sandbox.Timestamp // deadlines; see lost.go
 }
 
 // open takes a state directory, erases what an earlier provider left of its
@@ -39,7 +40,7 @@ func open(state string) (p *provider, err error) {
 	if err := os.MkdirAll(state, 0o711); err != nil {
 		return nil, err
 	}
-	p = &provider{state: state, instances: map[sandbox.InstanceID]*instance{}, snapshots: map[sandbox.SnapshotID]*retained{}, epochs: map[string]int64{}}
+	p = &provider{state: state, instances: map[sandbox.InstanceID]*instance{}, snapshots: map[sandbox.SnapshotID]*retained{}, epochs: map[string]int64{}, lost: map[sandbox.InstanceID]sandbox.Timestamp{}}
 	if p.lock, err = os.Open(state); err != nil {
 		return nil, err
 	}
@@ -47,9 +48,13 @@ func open(state string) (p *provider, err error) {
 		return nil, errors.Join(fmt.Errorf("%s: another provider holds it (%w)", state, err), p.lock.Close())
 	}
 	// The workload's user has to reach its own directories, and sees no others.
-	err = errors.Join(os.Chmod(state, 0o711), os.RemoveAll(p.instanceDir()), os.Mkdir(p.instanceDir(), 0o711))
-	if err == nil && durable {
-		err = p.loadSnapshots()
+	err = os.Chmod(state, 0o711)
+	if durable {
+		err = errors.Join(err, p.loadLost(), p.loadSnapshots())
+	}
+	err = errors.Join(err, os.RemoveAll(p.instanceDir()), os.Mkdir(p.instanceDir(), 0o711))
+	for id, deadline := range p.lost {
+		err = errors.Join(err, p.mark(id, deadline))
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.lock.Close())
@@ -65,18 +70,26 @@ func (p *provider) close() error {
 	defer cancel()
 	var err error
 	p.mu.Lock()
-	ids := slices.Collect(maps.Keys(p.instances))
+	all := maps.Clone(p.instances)
 	p.mu.Unlock()
-	for _, id := range ids {
+	for id, i := range all {
 		err = errors.Join(err, p.Destroy(ctx, id))
+		if durable {
+			err = errors.Join(err, p.mark(id, i.value.ExpiresAt))
+		}
 	}
-	return errors.Join(err, os.Remove(p.instanceDir()), p.lock.Close())
+	if !durable {
+		err = errors.Join(err, os.Remove(p.instanceDir()))
+	}
+	return errors.Join(err, p.lock.Close())
 }
+
+const probeName = "probe"
 
 // probe runs a command as any other would run, before anything is promised.
 func (p *provider) probe(ctx context.Context) error {
 	value := sandbox.Instance{Profile: sandbox.Profile{ResourceLimits: sandbox.Resources{DiskBytes: 1 << 20, MaxProcesses: 64}}}
-	i, err := newInstance(filepath.Join(p.instanceDir(), "probe"), value, nil)
+	i, err := newInstance(filepath.Join(p.instanceDir(), probeName), value, nil)
 	if err != nil {
 		return err
 	}
@@ -201,7 +214,7 @@ func (p *provider) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox
 func (p *provider) Destroy(ctx context.Context, id sandbox.InstanceID) error {
 	i, err := p.find(sandbox.OpDestroy, id)
 	if err != nil {
-		return ctx.Err()
+		return errors.Join(ctx.Err(), p.forget(id))
 	}
 	if err := i.end(ctx); err != nil {
 		return err
@@ -233,6 +246,11 @@ func (p *provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandb
 			swept.InstanceIDs = append(swept.InstanceIDs, id)
 		}
 		i.mu.Unlock()
+	}
+	for id, deadline := range p.lost {
+		if !r.Now.Before(deadline) {
+			swept.InstanceIDs = append(swept.InstanceIDs, id)
+		}
 	}
 	for id, s := range p.snapshots {
 		if !r.Now.Before(s.Reference.ExpiresAt) || s.seen.Before(r.OrphanedBefore) && !slices.Contains(r.PinnedSnapshots, id) {
