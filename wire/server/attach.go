@@ -65,16 +65,15 @@ func (l *line) hurry() {
 	}
 }
 
-// send writes frames, and with flush sees them off: where more follows at once,
-// that carries them.
-func (l *line) send(b []byte, flush bool) error {
+// send writes frames and sees them off.
+func (l *line) send(b []byte) error {
 	l.mu.Lock()
 	if now := time.Now(); !l.hurried && l.until.Sub(now) < l.stall/2 {
 		l.until = now.Add(l.stall)
 		_ = l.rc.SetWriteDeadline(l.until)
 	}
 	l.mu.Unlock()
-	if _, err := l.w.Write(b); err != nil || !flush {
+	if _, err := l.w.Write(b); err != nil {
 		return err
 	}
 	return l.rc.Flush()
@@ -269,7 +268,7 @@ func (c *call) follow(p *process, a *attachment, m wire.StreamRequest, frames []
 			}
 		}
 		if len(frames) > 0 {
-			if err := a.line.send(frames, idle || last); err != nil {
+			if err := a.line.send(frames); err != nil {
 				return err
 			}
 		}
@@ -288,7 +287,7 @@ func (c *call) follow(p *process, a *attachment, m wire.StreamRequest, frames []
 		case <-due:
 			frames, err = message(frames, wire.TypeDetach, wire.Detach{Reason: wire.DetachPollEnd})
 			if err == nil {
-				err = a.line.send(frames, true)
+				err = a.line.send(frames)
 			}
 			stop()
 			return err
