@@ -4,5 +4,5 @@ import "slices"
 
 // wireFaults are wrong in how they are spoken to.
 func wireFaults() []Saboteur {
-	return slices.Concat(wireRequestFaults(), wireBodyFaults(), wireFenceFaults())
+	return slices.Concat(wireRequestFaults(), wireBodyFaults(), wireOperationFaults(), wireFenceFaults())
 }

@@ -49,7 +49,7 @@ func wireFenceFaults() []Saboteur {
 			return true
 		})},
 		{ID: "Y203", Fault: "a reconciler is no owner, and so cannot destroy", Kills: "wire.fence.reconciler", Serve: fencing(func(k *known, env *Env, c *wireCall) bool {
-			if owner := k.owners[c.instance]; owner == "" || owner == c.lease || c.endpoint != wire.Destroy {
+			if owner := k.owners[c.instance]; owner == "" || owner == c.lease || c.endpoint != wire.Destroy || !byHand(c.r) {
 				return true
 			}
 			env.Fire()

@@ -48,10 +48,10 @@ func take(t *probe.T, l wire.Lease, a answer) {
 
 // same records whether two answers are the same one.
 func same(t *probe.T, id string, first, next answer) bool {
-	return t.Check(id, next.status == first.status && bytes.Equal(next.body, first.body), "the bytes of the first answer", shown(next))
+	return t.Check(id, next.status == first.status && bytes.Equal(next.body, first.body), "the bytes of the first answer", next.words())
 }
 
-func shown(a answer) string {
+func (a answer) words() string {
 	if failure := a.failure(); failure != nil {
 		return failure.Error()
 	}
@@ -150,7 +150,7 @@ func again(t *probe.T) {
 		o.request(wire.DestroySnapshot, wire.DestroySnapshotRequest{SnapshotID: sandbox.SnapshotID(t.ID("none-"))}),
 	} {
 		a := send(t, q)
-		t.Check("nothing-left", a.failure() == nil && string(bytes.TrimSpace(a.body)) == "{}", "{}", shown(a))
+		t.Check("nothing-left", a.failure() == nil && string(bytes.TrimSpace(a.body)) == "{}", "{}", a.words())
 	}
 }
 
@@ -320,7 +320,7 @@ func rerun(t *probe.T) {
 	gone := errors.Is(failure, &sandbox.Error{Kind: sandbox.InstanceNotFound})
 	t.Check("answer", gone || bytes.Equal(first.body, next.body) ||
 		errors.Is(failure, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonIndeterminate}),
-		"the stored answer, indeterminate, or that the instance is gone", shown(next))
+		"the stored answer, indeterminate, or that the instance is gone", next.words())
 	// A stored answer may outlive the instance, which a crash may have taken.
 	if _, _, err := settled(send(t, o.execute("true"))); gone || errors.Is(err, &sandbox.Error{Kind: sandbox.InstanceNotFound}) {
 		return

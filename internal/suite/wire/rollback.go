@@ -17,12 +17,11 @@ func rollbackProbes() []probe.Probe {
 			Source: `docs/wire.md "Handoff and rollback"`, Requires: append([]report.Token{report.Process}, requires...)}
 	}
 	return []probe.Probe{
-		rollback("before", "30", "a rollback that comes before its original settles, and the original allocates nothing", undoneBefore),
-		rollback("during", "31", "a rollback that comes while its original runs leaves nothing", undoneMeanwhile),
-		rollback("after", "32", "a rollback by the id alone takes the instance away, as often as it comes", undoneAfter),
-		rollback("activate", "33", "the rollback of an activation takes the instance away", undoneActivation),
-		rollback("owned", "34", "an allocation that was named is its caller's: a late rollback is refused, and does nothing", owned),
-		rollback("snapshots", "35", "the rollback of a snapshot, a clone, a release or a resume takes away what that made, and nothing else", undoneSnapshots, report.SnapshotToken, report.Durable),
+		rollback("early", "30", "a rollback that comes before its original, or while that runs, settles, and the original leaves nothing", undoneEarly),
+		rollback("after", "31", "a rollback by the id alone takes the instance away, as often as it comes", undoneAfter),
+		rollback("activate", "32", "the rollback of an activation takes the instance away", undoneActivation),
+		rollback("owned", "33", "an allocation that was named is its caller's: a late rollback is refused, and does nothing", owned),
+		rollback("snapshots", "34", "the rollback of a snapshot, a clone, a release or a resume takes away what that made, and nothing else", undoneSnapshots, report.SnapshotToken, report.Durable),
 	}
 }
 
@@ -52,7 +51,8 @@ func (o *own) gone(id string) {
 	o.t.Refused(id, a.failure(), &sandbox.Error{Kind: sandbox.InstanceNotFound})
 }
 
-func undoneBefore(t *probe.T) {
+func undoneEarly(t *probe.T) {
+	undoneMeanwhile(t)
 	o, q := provision(t)
 	o.undone(o.made, wire.Provision)
 	a := send(t, q)
@@ -61,7 +61,7 @@ func undoneBefore(t *probe.T) {
 }
 
 func undoneMeanwhile(t *probe.T) {
-	for range 6 { // one of them meets it at work
+	for range 4 { // one of them may meet it at work
 		o, q := provision(t)
 		w, ctx := t.Target().Wire, t.Context()
 		var made, undone answer
@@ -77,7 +77,9 @@ func undoneMeanwhile(t *probe.T) {
 			o.id = h.Value.InstanceID
 			o.gone("gone")
 		}
-		refused(t, "late", send(t, q), wire.TagOperationRolledBack)
+		late := send(t, q)
+		take(t, o.lease, late)
+		refused(t, "late", late, wire.TagOperationRolledBack)
 	}
 }
 
