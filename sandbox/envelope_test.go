@@ -199,6 +199,9 @@ func TestErrors(t *testing.T) {
 	if want := `read_file: SandboxOperationFailed reason="not_found" path="/a\n": disk`; e.Error() != want {
 		t.Error(e)
 	}
+	if hostile := (&Error{Kind: "K\x1b[2J", Operation: "o\nexecute: SandboxFake"}).Error(); hostile != `"o\nexecute: SandboxFake": "K\x1b[2J"` {
+		t.Errorf("%q", hostile)
+	}
 	if e.Unwrap() != cause {
 		t.Error("the cause")
 	}

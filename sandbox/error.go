@@ -120,7 +120,7 @@ func Forbidden(op Operation, id InstanceID) *Error {
 
 // Error is one line: operation, kind, the fields that are set, the cause.
 func (e *Error) Error() string {
-	s := string(e.Operation) + ": " + string(e.Kind)
+	s := word(string(e.Operation)) + ": " + word(string(e.Kind))
 	add := func(name, value string) {
 		if value != "" {
 			s += " " + name + "=" + strconv.Quote(value)
@@ -138,6 +138,15 @@ func (e *Error) Error() string {
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// word quotes what is no name: an error that was read off a wire, or made by a
+// hostile provider, may hold anything where a member stands.
+func word(s string) string {
+	if q := strconv.Quote(s); len(q) != len(s)+2 {
+		return q
 	}
 	return s
 }

@@ -18,8 +18,8 @@ type Handoff[T any] struct {
 
 // Provider is a sandbox provider: the thirteen required members.
 //
-// Errors: every member returns nil, a *Error, or ctx's error; anything else is
-// a defect.
+// Errors: every member returns nil, a *Error, or ctx's error; a [Remote] one
+// also a [Violation]. Anything else is a defect.
 // Concurrency: members may be called for different instances at once, and for
 // one instance as its state allows.
 // Source: contract "The operations".
@@ -60,6 +60,26 @@ type Provider interface {
 	// field is an absent member; wrappers copy the struct, so absence survives
 	// them. It is read once, at selection.
 	Optional() Optional
+}
+
+// Remote is what a provider implements that stands at the other end of a wire.
+// Whoever adopts one treats it as such, whatever else it was told: nothing that
+// it claims counts as runner_enforced.
+// Source: concept "The enforcement statement".
+type Remote interface {
+	// Remote reports that there is a wire in between.
+	Remote() bool
+}
+
+// Violation is an error with which a [Remote] provider says that the other end
+// broke the wire: field is what broke, a name of the wire. A Runner reports it
+// as SandboxProtocolInvalid, which no provider may author; so from a provider
+// that is not remote it is a defect as any other error.
+// Source: contract "Errors".
+type Violation interface {
+	error
+	// Violation names the field, what was expected of it, and what came.
+	Violation() (field, expected, got string)
 }
 
 // Optional holds the five optional members. Absence is safe and typed;

@@ -70,9 +70,9 @@ type Error struct {
 
 // Error is one line. Remote text is quoted.
 func (e *Error) Error() string {
-	s := string(e.Tag)
+	s := word(string(e.Tag))
 	if e.Operation != "" {
-		s = e.Operation + ": " + s
+		s = word(e.Operation) + ": " + s
 	}
 	add := func(name, value string) {
 		if value != "" {
@@ -101,6 +101,15 @@ func (e *Error) Error() string {
 	add("message", e.Message)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// word quotes what is no name: the codec bounds what stands where an endpoint
+// belongs, and closes it nowhere.
+func word(s string) string {
+	if q := strconv.QuoteToASCII(s); len(q) != len(s)+2 {
+		return q
 	}
 	return s
 }

@@ -233,10 +233,11 @@ func TestError_SaysItsFields(t *testing.T) {
 		`WireUnsupported supported="v1" supported="v2"`:                              {Tag: TagUnsupported, Supported: []string{"v1", "v2"}},
 		`process_input: WireInputClosed cause="ended" input_offset=0 input_credit=0`: {Tag: TagInputClosed, Operation: "process_input", Cause: CauseEnded},
 		`WireOverloaded retry_after_ms=5: ` + io.EOF.Error():                         {Tag: TagOverloaded, RetryAfterMS: 5, Err: io.EOF},
-		`WireCursorAhead end=3`:               {Tag: TagCursorAhead, End: 3},
-		`WirePayloadTooLarge maximum_bytes=1`: {Tag: TagPayloadTooLarge, MaximumBytes: 1},
-		`WireLeaseFenced lease_epoch=2`:       {Tag: TagLeaseFenced, LeaseEpoch: 2},
-		`WireOutputTruncated low_water=9`:     {Tag: TagOutputTruncated, LowWater: 9},
+		`"a\x1b[2J\nb": WireForbidden`:                                               {Tag: TagForbidden, Operation: "a\x1b[2J\nb"},
+		`WireCursorAhead end=3`:                                                      {Tag: TagCursorAhead, End: 3},
+		`WirePayloadTooLarge maximum_bytes=1`:                                        {Tag: TagPayloadTooLarge, MaximumBytes: 1},
+		`WireLeaseFenced lease_epoch=2`:                                              {Tag: TagLeaseFenced, LeaseEpoch: 2},
+		`WireOutputTruncated low_water=9`:                                            {Tag: TagOutputTruncated, LowWater: 9},
 	} {
 		if e.Error() != want {
 			t.Errorf("%s\n%s", e.Error(), want)

@@ -43,14 +43,14 @@ func (r *Runtime) BeginActiveWrite(ctx context.Context, id sandbox.InstanceID, t
 		return nil, err
 	}
 	own := slices.Clone(targets)
-	opened, left, err := do(ctx, r.clock, call[sandbox.ActiveWrite]{
+	opened, left, err := do(ctx, r.link, call[sandbox.ActiveWrite]{
 		op: op,
 		run: func(ctx context.Context) (sandbox.ActiveWrite, error) {
 			return r.optional.ActiveWrite.BeginActiveWrite(ctx, id, slices.Clone(own))
 		},
 		late: func(w sandbox.ActiveWrite, err error) {
 			if err == nil && !isNil(w) {
-				r.report(settle(ctx, r.clock, op, w.Abort))
+				r.report(settle(ctx, r.link, op, w.Abort))
 			}
 			i.leave()
 		},
@@ -66,7 +66,7 @@ func (r *Runtime) BeginActiveWrite(ctx context.Context, id sandbox.InstanceID, t
 		return nil, protocolInvalid(op, "transaction", "a transaction", "none")
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, join(err, settle(ctx, r.clock, op, opened.Abort))
+		return nil, join(err, settle(ctx, r.link, op, opened.Abort))
 	}
 	return &activeWrite{runtime: r, instance: i, inner: opened, targets: own}, nil
 }
@@ -189,7 +189,7 @@ func (w *activeWrite) Abort(ctx context.Context) error {
 // Inspect returns the journal's state.
 func (w *activeWrite) Inspect(ctx context.Context) (sandbox.JournalState, error) {
 	const op = sandbox.OpBeginActiveWrite
-	state, _, err := do(ctx, w.runtime.clock, call[sandbox.JournalState]{op: op, run: w.inner.Inspect})
+	state, _, err := do(ctx, w.runtime.link, call[sandbox.JournalState]{op: op, run: w.inner.Inspect})
 	if err != nil {
 		return "", err
 	}

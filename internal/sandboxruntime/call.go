@@ -16,6 +16,13 @@ import (
 // Source: contract "Allocation handoff", third rule.
 const patience = sandbox.RollbackSeconds * time.Second
 
+// link is the way to a provider: the clock that bounds its calls, and whether
+// there is a wire in between.
+type link struct {
+	Clock
+	remote bool
+}
+
 // call is one call into the provider. It runs on a goroutine of its own, so
 // that a provider that never returns costs a goroutine and not the Run.
 type call[T any] struct {
@@ -37,7 +44,7 @@ type answer[T any] struct {
 // patience after ctx is done; left is then true and late gets the answer.
 // Errors: whatever authored makes of the provider's; timed_out when the limit
 // passed; indeterminate when ctx is done and the provider did not return.
-func do[T any](ctx context.Context, clock Clock, c call[T]) (value T, left bool, err error) {
+func do[T any](ctx context.Context, l link, c call[T]) (value T, left bool, err error) {
 	var gone atomic.Bool
 	answered := make(chan answer[T], 1)
 	inner := ctx
@@ -45,7 +52,7 @@ func do[T any](ctx context.Context, clock Clock, c call[T]) (value T, left bool,
 	if c.limit > 0 {
 		bounded, cancel := context.WithCancel(ctx)
 		defer cancel()
-		timer := clock.NewTimer(c.limit)
+		timer := l.NewTimer(c.limit)
 		defer timer.Stop()
 		inner, limit = bounded, timer.C()
 	}
@@ -71,20 +78,20 @@ func do[T any](ctx context.Context, clock Clock, c call[T]) (value T, left bool,
 			return none, true, sandbox.Failed(c.op, reason, ctx.Err())
 		}
 		a := <-answered
-		return a.value, false, authored(ctx, c.op, a.err)
+		return a.value, false, authored(ctx, l, c.op, a.err)
 	}
 	select {
 	case a := <-answered:
-		return a.value, false, authored(ctx, c.op, a.err)
+		return a.value, false, authored(ctx, l, c.op, a.err)
 	case <-limit:
 		return leave(sandbox.ReasonTimedOut)
 	case <-ctx.Done():
 	}
-	timer := clock.NewTimer(patience)
+	timer := l.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case a := <-answered:
-		return a.value, false, authored(ctx, c.op, a.err)
+		return a.value, false, authored(ctx, l, c.op, a.err)
 	case <-limit:
 		return leave(sandbox.ReasonTimedOut)
 	case <-timer.C():
@@ -110,8 +117,8 @@ type none = struct{}
 // settle runs fn for at most patience, detached from ctx's cancellation: the
 // form of every compensation. Exceeding it is timed_out and fn is left behind.
 // Source: contract "Allocation handoff", third rule.
-func settle(ctx context.Context, clock Clock, op sandbox.Operation, fn func(context.Context) error) error {
-	_, _, err := do(context.WithoutCancel(ctx), clock, call[none]{
+func settle(ctx context.Context, l link, op sandbox.Operation, fn func(context.Context) error) error {
+	_, _, err := do(context.WithoutCancel(ctx), l, call[none]{
 		op: op, limit: patience,
 		run: func(ctx context.Context) (none, error) { return none{}, fn(ctx) },
 	})

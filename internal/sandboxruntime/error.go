@@ -48,14 +48,14 @@ type Error struct {
 	Field     string
 	Expected  string
 	Got       string
-	Err       error // AdapterUnavailable: why adapters could not be asked
+	Err       error // AdapterUnavailable: why adapters could not be asked; a broken wire: what the client found
 }
 
 // Error is one line.
 func (e *Error) Error() string {
 	s := string(e.Operation) + ": " + string(e.Kind)
 	if e.Field != "" {
-		s += ": " + e.Field + ": expected " + strconv.Quote(e.Expected) + ", got " + strconv.Quote(e.Got)
+		s += ": " + printable(e.Field) + ": expected " + strconv.Quote(e.Expected) + ", got " + strconv.Quote(e.Got)
 	}
 	if e.Check != 0 {
 		s += " (check " + strconv.Itoa(e.Check) + ")"
@@ -108,6 +108,15 @@ func text(err error) (s string) {
 	return err.Error()
 }
 
+// printable quotes a name that a provider put something else into: a key of its
+// JSON can stand where a field is named.
+func printable(s string) string {
+	if q := strconv.QuoteToASCII(s); len(q) != len(s)+2 {
+		return q
+	}
+	return s
+}
+
 func protocolInvalid(op sandbox.Operation, field, expected, got string) *Error {
 	return &Error{Kind: ProtocolInvalid, Operation: op, Field: field, Expected: expected, Got: excerpt(got)}
 }
@@ -132,9 +141,30 @@ func excerpt(s string) string {
 	return s
 }
 
+// violated says in the Runner's own words that the other end of a wire broke it.
+// The wire's client found that, which is the Runner's code; of a provider
+// without a wire in between the same words are its own, and nothing but a
+// defect.
+func violated(l link, op sandbox.Operation, err error) (e *Error) {
+	v, ok := err.(sandbox.Violation)
+	if !ok || !l.remote {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			e = nil // the defect that it is
+		}
+	}()
+	field, expected, got := v.Violation()
+	e = protocolInvalid(op, excerpt(field), excerpt(expected), got)
+	e.Err = opaque{err}
+	return e
+}
+
 // authored decides what a provider's error is: one of the closed set that fits
-// the operation, the interruption that ctx asked for, or a defect.
-func authored(ctx context.Context, op sandbox.Operation, err error) error {
+// the operation, a wire that was broken, the interruption that ctx asked for, or
+// a defect.
+func authored(ctx context.Context, l link, op sandbox.Operation, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -151,6 +181,9 @@ func authored(ctx context.Context, op sandbox.Operation, err error) error {
 	}
 	if own, ok := err.(*Defect); ok && own != nil && own.Operation == op {
 		return own // made by the guard around the call
+	}
+	if e := violated(l, op, err); e != nil {
+		return e
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return ctx.Err()

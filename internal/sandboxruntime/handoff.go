@@ -36,17 +36,17 @@ type acquisition[T any] struct {
 func acquire[T any](ctx context.Context, r *Runtime, a acquisition[T]) (T, error) {
 	var zero T
 	unwind := func(h sandbox.Handoff[T]) error {
-		err := rollback(ctx, r.clock, a.op, h)
+		err := rollback(ctx, r.link, a.op, h)
 		if a.unwound != nil {
 			a.unwound(err)
 		}
 		return err
 	}
-	h, left, err := do(ctx, r.clock, call[sandbox.Handoff[T]]{op: a.op, run: a.call, late: func(h sandbox.Handoff[T], err error) {
+	h, left, err := do(ctx, r.link, call[sandbox.Handoff[T]]{op: a.op, run: a.call, late: func(h sandbox.Handoff[T], err error) {
 		if err == nil {
 			r.report(unwind(h))
 		} else if a.kept != nil {
-			a.kept(authored(ctx, a.op, err))
+			a.kept(authored(ctx, r.link, a.op, err))
 		}
 	}})
 	if err != nil {
@@ -77,11 +77,11 @@ func acquire[T any](ctx context.Context, r *Runtime, a acquisition[T]) (T, error
 // value, which was rejected because it cannot be trusted. A handoff without
 // one leaves the allocation to the sweep.
 // Source: contract "Allocation handoff".
-func rollback[T any](ctx context.Context, clock Clock, op sandbox.Operation, h sandbox.Handoff[T]) error {
+func rollback[T any](ctx context.Context, l link, op sandbox.Operation, h sandbox.Handoff[T]) error {
 	if h.Rollback == nil {
 		return errNoCompensation
 	}
-	return settle(ctx, clock, rollbackOf(op), h.Rollback)
+	return settle(ctx, l, rollbackOf(op), h.Rollback)
 }
 
 // errNoCompensation is never returned: the rejection already says it.

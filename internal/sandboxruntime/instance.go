@@ -159,7 +159,7 @@ func (r *Runtime) forget(i *instance) {
 // holds, releasing and destroying it stay possible while the provider has it.
 // Source: contract "Identity is cross-checked" (hard expiry).
 func (r *Runtime) expired(op sandbox.Operation, i *instance) error {
-	if r.clock.Now().Before(i.expires) {
+	if r.link.Now().Before(i.expires) {
 		return nil
 	}
 	return sandbox.Conflict(op, "before expires_at "+string(i.request.ExpiresAt), sandbox.ActualExpired)
@@ -167,7 +167,7 @@ func (r *Runtime) expired(op sandbox.Operation, i *instance) error {
 
 // passed refuses a deadline of a request that lies in the past.
 func (r *Runtime) passed(op sandbox.Operation, field string, deadline sandbox.Timestamp) error {
-	if t, err := deadline.Time(); err == nil && r.clock.Now().Before(t) {
+	if t, err := deadline.Time(); err == nil && r.link.Now().Before(t) {
 		return nil
 	}
 	return sandbox.Conflict(op, "before "+field+" "+string(deadline), sandbox.ActualExpired)
@@ -188,7 +188,7 @@ func (r *Runtime) runnable(op sandbox.Operation, i *instance) error {
 // when the provider has really returned, however late.
 func use[T any](ctx context.Context, r *Runtime, i *instance, c call[T]) (T, error) {
 	c.late = func(T, error) { i.leave() }
-	value, left, err := do(ctx, r.clock, c)
+	value, left, err := do(ctx, r.link, c)
 	if !left {
 		i.leave()
 	}

@@ -253,7 +253,7 @@ func (r *Runtime) Destroy(ctx context.Context, id sandbox.InstanceID) error {
 			r.discard(op, i, destroying, err)
 		}
 	}
-	_, left, err := do(ctx, r.clock, call[none]{
+	_, left, err := do(ctx, r.link, call[none]{
 		op:   op,
 		run:  func(ctx context.Context) (none, error) { return none{}, r.provider.Destroy(ctx, id) },
 		late: func(_ none, err error) { done(err) },
@@ -273,7 +273,7 @@ func (r *Runtime) Cleanup(ctx context.Context, q sandbox.CleanupRequest) (sandbo
 	if err := q.Validate(); err != nil {
 		return sandbox.Swept{}, refused(op, err)
 	}
-	swept, _, err := do(ctx, r.clock, call[sandbox.Swept]{op: op, run: func(ctx context.Context) (sandbox.Swept, error) {
+	swept, _, err := do(ctx, r.link, call[sandbox.Swept]{op: op, run: func(ctx context.Context) (sandbox.Swept, error) {
 		return r.provider.Cleanup(ctx, q)
 	}})
 	if err != nil {

@@ -62,14 +62,14 @@ func (r *Runtime) openProcess(ctx context.Context, id sandbox.InstanceID, proces
 		i.leave()
 		return nil, err
 	}
-	opened, left, err := do(ctx, r.clock, call[sandbox.Process]{
+	opened, left, err := do(ctx, r.link, call[sandbox.Process]{
 		op: op,
 		run: func(ctx context.Context) (sandbox.Process, error) {
 			return r.optional.OpenProcess.OpenProcess(ctx, id, processID, q)
 		},
 		late: func(p sandbox.Process, err error) {
 			if err == nil && !isNil(p) {
-				r.report(settle(ctx, r.clock, op, p.Destroy))
+				r.report(settle(ctx, r.link, op, p.Destroy))
 			}
 			i.leave()
 		},
@@ -92,7 +92,7 @@ func (r *Runtime) openProcess(ctx context.Context, id sandbox.InstanceID, proces
 		err = i.own(p)
 	}
 	if err != nil {
-		return nil, join(err, settle(ctx, r.clock, op, opened.Destroy))
+		return nil, join(err, settle(ctx, r.link, op, opened.Destroy))
 	}
 	return p, nil
 }
@@ -102,7 +102,7 @@ func (r *Runtime) openProcess(ctx context.Context, id sandbox.InstanceID, proces
 // thing to the check and another to the caller.
 func (r *Runtime) inspect(ctx context.Context, i *instance, opened sandbox.Process, processID string) (*process, error) {
 	p := &process{runtime: r, instance: i, inner: opened}
-	_, _, err := do(context.WithoutCancel(ctx), r.clock, call[none]{op: sandbox.OpOpenProcess, limit: patience, run: func(context.Context) (none, error) {
+	_, _, err := do(context.WithoutCancel(ctx), r.link, call[none]{op: sandbox.OpOpenProcess, limit: patience, run: func(context.Context) (none, error) {
 		p.input, p.output, p.diagnostics, p.evidence = opened.Input(), opened.Output(), opened.Error(), opened.Evidence()
 		return none{}, nil
 	}})
@@ -174,7 +174,7 @@ func (p *process) Wait(ctx context.Context) (sandbox.Exit, error) {
 	if e := p.exit(); e != nil {
 		return own(*e), nil
 	}
-	e, _, err := do(ctx, p.runtime.clock, call[sandbox.Exit]{op: op, run: func(ctx context.Context) (sandbox.Exit, error) {
+	e, _, err := do(ctx, p.runtime.link, call[sandbox.Exit]{op: op, run: func(ctx context.Context) (sandbox.Exit, error) {
 		return p.inner.Wait(ctx)
 	}})
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *process) Signal(ctx context.Context, s sandbox.ControlSignal) error {
 	if !s.Valid() {
 		return refused(op, &sandbox.Invalid{Field: "signal", Expected: "SIGINT, SIGTERM or SIGKILL", Got: excerpt(string(s))})
 	}
-	_, _, err := do(ctx, p.runtime.clock, call[none]{op: op, run: func(ctx context.Context) (none, error) {
+	_, _, err := do(ctx, p.runtime.link, call[none]{op: op, run: func(ctx context.Context) (none, error) {
 		return none{}, p.inner.Signal(ctx, s)
 	}})
 	return err
@@ -217,7 +217,7 @@ func (p *process) Signal(ctx context.Context, s sandbox.ControlSignal) error {
 
 // Destroy kills the process. It is bounded at 30 s also where ctx is not.
 func (p *process) Destroy(ctx context.Context) error {
-	_, _, err := do(ctx, p.runtime.clock, call[none]{op: sandbox.OpOpenProcess, limit: patience, run: func(ctx context.Context) (none, error) {
+	_, _, err := do(ctx, p.runtime.link, call[none]{op: sandbox.OpOpenProcess, limit: patience, run: func(ctx context.Context) (none, error) {
 		return none{}, p.inner.Destroy(ctx)
 	}})
 	if err == nil {
@@ -254,7 +254,7 @@ func (r *Runtime) endProcesses(ctx context.Context, i *instance) error {
 func (r *Runtime) endProcess(ctx context.Context, p *process) error {
 	const wait = sandbox.ReleaseWaitSeconds * time.Second
 	// Whatever fails here leaves the force, which decides.
-	graceful, _, _ := do(ctx, r.clock, call[bool]{op: sandbox.OpOpenProcess, limit: wait, run: func(ctx context.Context) (bool, error) {
+	graceful, _, _ := do(ctx, r.link, call[bool]{op: sandbox.OpOpenProcess, limit: wait, run: func(ctx context.Context) (bool, error) {
 		if err := p.inner.Signal(ctx, sandbox.SignalTerminate); err != nil {
 			return false, err
 		}
@@ -268,7 +268,7 @@ func (r *Runtime) endProcess(ctx context.Context, p *process) error {
 		p.instance.disown(p)
 		return nil
 	}
-	err := settle(ctx, r.clock, sandbox.OpOpenProcess, p.inner.Destroy)
+	err := settle(ctx, r.link, sandbox.OpOpenProcess, p.inner.Destroy)
 	if err == nil {
 		p.instance.disown(p)
 	}

@@ -17,7 +17,7 @@ import (
 type Runtime struct {
 	provider sandbox.Provider
 	optional sandbox.Optional // as read once, at selection
-	clock    Clock
+	link     link
 	told     func(error)
 
 	advertised   sandbox.Capabilities // as the provider said it
@@ -35,13 +35,13 @@ type Narrowing struct {
 	Admitted sandbox.Authority
 }
 
-func newRuntime(clock Clock, told func(error), c claim) *Runtime {
+func newRuntime(told func(error), c claim) *Runtime {
 	r := &Runtime{
-		provider: c.adapter.Provider, optional: c.optional, clock: clock, told: told,
+		provider: c.provider, optional: c.optional, link: c.link, told: told,
 		advertised: c.envelope.WithDefaults(), instances: map[sandbox.InstanceID]*instance{},
 	}
 	r.capabilities = r.advertised
-	if c.adapter.Remote {
+	if c.link.remote {
 		r.capabilities.Enforcement, r.narrowings = narrow(r.advertised.Enforcement)
 	}
 	return r

@@ -13,8 +13,12 @@ type Adapter struct {
 	Provider sandbox.Provider
 	// Remote says that the provider was reached over a wire. What it claims as
 	// runner_enforced then counts as provider_attested at most, also when it
-	// is our own code at the other end.
-	// Source: concept "The enforcement statement".
+	// is our own code at the other end; and an error of it that says which rule
+	// of the wire was broken (sandbox.Violation) is ProtocolInvalid.
+	//
+	// A provider that says so itself (sandbox.Remote) is remote whatever stands
+	// here. A wrapper around one hides that, unless it has the method too.
+	// Source: concept "The enforcement statement"; docs/divergences.md, row 15.
 	Remote bool
 }
 
@@ -119,12 +123,13 @@ func (s Selector) Attach(ctx context.Context, target sandbox.Target) (*Runtime, 
 	if err := chosen.envelope.Validate(); err != nil {
 		return nil, rejected(sandbox.OpCapabilities, err)
 	}
-	return newRuntime(clock, s.Report, *chosen), nil
+	return newRuntime(s.Report, *chosen), nil
 }
 
 // claim is what one adapter says of itself.
 type claim struct {
-	adapter  Adapter
+	provider sandbox.Provider
+	link     link
 	envelope sandbox.Capabilities
 	optional sandbox.Optional
 	err      error
@@ -134,15 +139,26 @@ func ask(ctx context.Context, clock Clock, a Adapter) claim {
 	if a.Provider == nil {
 		return claim{err: &Defect{sandbox.OpCapabilities, errors.New("an adapter without a provider")}}
 	}
-	c, _, err := do(ctx, clock, call[claim]{op: sandbox.OpCapabilities, limit: patience, run: func(ctx context.Context) (claim, error) {
+	c, _, err := do(ctx, link{Clock: clock}, call[claim]{op: sandbox.OpCapabilities, limit: patience, run: func(ctx context.Context) (claim, error) {
+		c := claim{provider: a.Provider, link: link{clock, a.remote()}}
 		envelope, err := a.Provider.Capabilities(ctx)
-		if err != nil {
-			return claim{}, err
+		if c.err = err; err == nil {
+			c.envelope, c.optional = clone(envelope), a.Provider.Optional()
 		}
-		return claim{adapter: a, envelope: clone(envelope), optional: a.Provider.Optional()}, nil
+		return c, nil
 	}})
+	if err == nil {
+		err = authored(ctx, c.link, sandbox.OpCapabilities, c.err)
+	}
 	c.err = err
 	return c
+}
+
+// remote takes a provider at its word only where it says that there is a wire:
+// whoever forgot to set Remote must not make a stranger one of the Runner's own.
+func (a Adapter) remote() bool {
+	far, ok := a.Provider.(sandbox.Remote)
+	return a.Remote || ok && far.Remote()
 }
 
 func spell(t sandbox.Target) string {

@@ -98,7 +98,7 @@ func (r *Runtime) DestroySnapshot(ctx context.Context, id sandbox.SnapshotID) er
 	if err := sandbox.CheckSnapshotID("snapshot_id", id); err != nil {
 		return refused(op, err)
 	}
-	_, _, err := do(ctx, r.clock, call[none]{op: op, run: func(ctx context.Context) (none, error) {
+	_, _, err := do(ctx, r.link, call[none]{op: op, run: func(ctx context.Context) (none, error) {
 		return none{}, r.provider.DestroySnapshot(ctx, id)
 	}})
 	return err

@@ -32,7 +32,11 @@ type Client struct {
 	work   sync.WaitGroup // calls and streams
 }
 
-var _ sandbox.Provider = (*Client)(nil)
+var (
+	_ sandbox.Provider  = (*Client)(nil)
+	_ sandbox.Remote    = (*Client)(nil)
+	_ sandbox.Violation = (*ProtocolError)(nil)
+)
 
 // seam is what tests put in the place of the machine's own.
 type seam struct {
