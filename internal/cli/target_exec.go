@@ -23,8 +23,12 @@ import (
 )
 
 // programTime bounds how long a program that is started for a test may take
-// until it accepts, until it has said what it is, and from SIGTERM to SIGKILL.
-const programTime = 10 * time.Second
+// until it has said what it is, and from SIGTERM to SIGKILL; buildTime until it
+// accepts: what is started may have to be compiled first, once.
+const (
+	programTime = 10 * time.Second
+	buildTime   = 2 * time.Minute
+)
 
 // program serves a provider for one test, in a directory that goes with it.
 type program struct {
@@ -32,6 +36,7 @@ type program struct {
 	args    []string
 	dir     string
 	options client.Options
+	build   time.Duration // until it accepts
 	limit   time.Duration
 
 	mu     sync.Mutex // a restart that nobody waits for any more meets the end
@@ -55,7 +60,7 @@ func openProgram(ctx context.Context, path string, f *conformanceFlags, patience
 	if err != nil {
 		return conformance.Target{}, nil, err
 	}
-	p := &program{path: found, args: f.args, dir: dir, limit: min(patience, programTime)}
+	p := &program{path: found, args: f.args, dir: dir, build: min(patience, buildTime), limit: min(patience, programTime)}
 	p.options = client.Options{Base: "unix:" + filepath.Join(dir, "socket"), Token: newToken()}
 	target, closeLab, err := p.open(ctx, f)
 	if err != nil {
@@ -109,7 +114,7 @@ func (p *program) start(ctx context.Context) error {
 
 // accepts waits for the first connection.
 func (p *program) accepts(ctx context.Context) error {
-	late := time.NewTimer(p.limit)
+	late := time.NewTimer(p.build)
 	defer late.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -121,7 +126,7 @@ func (p *program) accepts(ctx context.Context) error {
 		case <-p.run.ended:
 			return fmt.Errorf("%s ended (%v) before it listened at $%s", p.path, p.run.state, envListen)
 		case <-late.C:
-			return fmt.Errorf("%s did not listen at $%s (%s) within %v", p.path, envListen, p.options.Base, p.limit)
+			return fmt.Errorf("%s did not listen at $%s (%s) within %v", p.path, envListen, p.options.Base, p.build)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
