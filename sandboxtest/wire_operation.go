@@ -170,20 +170,20 @@ func wireOperationFaults() []Saboteur {
 }
 
 // refuse makes the answer an error.
-func (a *reply) refuse(failure error) bool {
+func (t *reply) refuse(failure error) bool {
 	body, status, err := wire.EncodeError(failure)
 	if err != nil { // a fault of this file
 		panic(err)
 	}
-	a.status = status
-	a.header.Set("Content-Type", wire.MediaJSON)
-	a.say(string(body))
+	t.status = status
+	t.header.Set("Content-Type", wire.MediaJSON)
+	t.say(string(body))
 	return true
 }
 
 // more writes one more frame.
-func (a *reply) more(kind wire.Type) bool {
-	_, _ = a.body.Write([]byte{byte(kind), 0, 0, 0, 0}) // memory takes everything
+func (t *reply) more(kind wire.Type) bool {
+	_, _ = t.body.Write([]byte{byte(kind), 0, 0, 0, 0}) // memory takes everything
 	return true
 }
 

@@ -41,11 +41,6 @@ type answer struct {
 	body   []byte
 }
 
-// lease is the lease of a machine.
-func lease(m *probe.Machine) wire.Lease {
-	return wire.Lease{ID: m.Request.LeaseID, Epoch: m.Request.LeaseEpoch}
-}
-
 // encoded is the body of q.
 // Errors: of a message that has no form.
 func (q request) encoded() ([]byte, error) {
