@@ -20,7 +20,8 @@ func (a *app) initCommand() *cobra.Command {
 any CI into DIR, which is made, or is empty. Needs no network.
 
   minimum   no mounts, no reads, no optional member: skips six of the nine cases
-  day-one   mounts, reads, listings, live processes: skips four`,
+  day-one   mounts, reads, listings, live processes: skips four
+  durable   snapshots too: skips one`,
 		Example: "  checkfu sandbox init acme --lang python --name acme && checkfu sandbox test exec:acme/run",
 		RunE: func(_ *cobra.Command, args []string) error {
 			err := scaffold.Write(args[0], o)
@@ -37,7 +38,7 @@ any CI into DIR, which is made, or is empty. Needs no network.
 		},
 	}
 	cmd.Flags().StringVar(&o.Language, "lang", "", "the language: "+strings.Join(scaffold.Languages(), " or "))
-	cmd.Flags().StringVar(&o.Tier, "tier", "", "what it offers: minimum or day-one; without it the most that the language has")
+	cmd.Flags().StringVar(&o.Tier, "tier", "", "what it offers: minimum, day-one or durable; without it the most that the language has")
 	cmd.Flags().StringVar(&o.Name, "name", "", "the provider's name: lower-case letters, digits, '.', '_' and '-'")
 	return cmd
 }

@@ -5,7 +5,7 @@
 // Bounds: those of store.Batch.
 // Errors: the operating system's and the database's, with "journal" before them.
 // Concurrency: as store.Store. Ownership: the store holds its file until Close.
-// Source: docs/wire.md "The journal".
+// Source: docs/wire.md "Operations: a call that is delivered more than once".
 package boltstore
 
 import (

@@ -14,7 +14,7 @@
 // Errors: the operating system's and *Damage, with "journal" before them.
 // Concurrency: as store.Store. Ownership: the store holds a lock on its directory
 // until Close.
-// Source: docs/wire.md "The journal".
+// Source: docs/wire.md "Operations: a call that is delivered more than once".
 package logstore
 
 import (

@@ -8,7 +8,7 @@
 // Errors: those of an implementation. A Store that once failed is not believed
 // again: every later call fails.
 // Concurrency: the methods of a Store may be called at once.
-// Source: docs/wire.md "The journal".
+// Source: docs/wire.md "Operations: a call that is delivered more than once".
 package store
 
 // Bucket is one of the tables.
