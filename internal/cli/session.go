@@ -215,3 +215,33 @@ func workingDirectory(in *sandbox.Instance) string {
 	}
 	return sandbox.HomePath
 }
+
+// whileKept does what needs the keeper of s, and does not wait for it once that
+// is gone: nothing can be torn down any more that has not gone with it.
+func whileKept[T any](ctx context.Context, s *keeper.Session, do func(context.Context) (T, error)) (T, error) {
+	kept, cancel := s.While(ctx)
+	defer cancel()
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		value, err := do(kept)
+		done <- answer{value, err}
+	}()
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(kept, func() {
+		if keeper.Dead.Is(context.Cause(kept)) {
+			close(stopped)
+		}
+	})
+	defer stop()
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-stopped:
+		var none T
+		return none, context.Cause(kept)
+	}
+}

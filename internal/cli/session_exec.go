@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -56,7 +57,6 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	if err != nil {
 		return sessionError(id, err)
 	}
-	defer s.Close()
 	in := *s.Record.Instance
 	spec.Image, spec.Network, spec.Resources = in.RootImage, in.Profile.NetworkPolicy, in.Profile.ResourceLimits
 	if spec.WorkingDirectory == "" {
@@ -68,7 +68,13 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	spec.Stop = signals.c
 	a.streams(&spec, f, bar)
 	f.quiet = true // the command's streams are its own: no summary
-	record, err := a.sessionRunner(s, in.Target).Execute(cmd.Context(), spec, in)
+	record, err := whileKept(cmd.Context(), s, func(ctx context.Context) (*runner.Record, error) {
+		return a.sessionRunner(s, in.Target).Execute(ctx, spec, in)
+	})
+	if keeper.Dead.Is(err) {
+		return fmt.Errorf("session %s has ended, and the command with it", id)
+	}
+	defer s.Close()
 	return a.finish(f, record, nil, execError(dir, id, err))
 }
 

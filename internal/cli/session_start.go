@@ -150,7 +150,13 @@ func (a *app) makeSession(ctx context.Context, o keeper.Options, target sandbox.
 		return keeper.Record{}, nil, err
 	}
 	r := a.sessionRunner(s.Session, target)
-	made, _, err := r.Prepare(ctx, spec, runner.Holder{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID, ExpiresAt: s.Record.ExpiresAt})
+	made, err := whileKept(ctx, s.Session, func(ctx context.Context) (*runner.Record, error) {
+		made, _, err := r.Prepare(ctx, spec, runner.Holder{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID, ExpiresAt: s.Record.ExpiresAt})
+		return made, err
+	})
+	if keeper.Dead.Is(err) {
+		return keeper.Record{}, nil, fmt.Errorf("%w; checkfu sweep removes what is left", err)
+	}
 	if err != nil {
 		err = explain(err, made)
 	} else {

@@ -28,6 +28,33 @@ type Session struct {
 // Close ends the calls of this process. The session lives on.
 func (s *Session) Close() error { return errors.Join(s.Client.Close(), s.dir.Close()) }
 
+// While is ctx until the session's keeper is gone; its cause then is an *Error
+// with Dead. A client alone goes on trying for as long as a session may last: it
+// cannot tell a keeper that is gone from a network that is away.
+func (s *Session) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		tick := time.NewTicker(100 * time.Millisecond) // another process's end has no event
+		defer tick.Stop()
+		// Five times in a row: a keeper's last words may still be read.
+		for missed := 0; missed < 5; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			l, err := look(placeOf(s.stateDir, s.Record.SessionID))
+			if errors.Is(err, os.ErrNotExist) || err == nil && (l.State == StateDead || l.LeaseID != s.Record.LeaseID) {
+				missed++
+			} else {
+				missed = 0
+			}
+		}
+		cancel(&Error{Kind: Dead, SessionID: s.Record.SessionID})
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
 // Open calls a session of the state directory dir.
 //
 // Blocks: until the keeper answers, ctx is done, or 30 s.

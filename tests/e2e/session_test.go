@@ -229,9 +229,24 @@ func TestADeadKeeperIsSaidToBeDeadAndRemoved(t *testing.T) {
 		id := session(t, provider, "--id", name(t, provider, 10+i))
 		s := sessions(t)[id]
 		machines = append(machines, s.InstanceID)
-		inside(t, id, "sleep 1000 >/dev/null 2>&1 </dev/null & echo")
+		within := command(t, "session", "exec", id, "--", "sh", "-c", "echo begun; sleep 1000")
+		out, err := within.StdoutPipe()
+		if err == nil {
+			err = within.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 6)); err != nil {
+			t.Fatal(err)
+		}
 		if err := syscall.Kill(s.KeeperPID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
+		}
+		began := time.Now()
+		_ = within.Wait() // a command that nobody keeps any more is not waited for
+		if code := within.ProcessState.ExitCode(); code != 125 || time.Since(began) > 20*time.Second {
+			t.Errorf("%s: %d after %v", provider, code, time.Since(began))
 		}
 		eventually(t, "ls says dead", func() bool { return sessions(t)[id].State == "dead" })
 		if r := run(t, "session", "exec", id, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "session rm "+id) {
@@ -304,4 +319,47 @@ func TestTwentySessionsAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	nothingLeft(t)
+}
+
+// The keeper dies at some moment of its beginning: its starter says so, and a
+// sweep finds all of it.
+func TestAKeeperThatDiesWhileItBeginsIsSwept(t *testing.T) {
+	for i, provider := range providers {
+		for j, after := range []time.Duration{0, 5, 10, 20, 40, 60} {
+			id := name(t, provider, 300+10*i+j)
+			cmd := command(t, "session", "start", "--image", "busybox", "--provider", provider, "--id", id, "--quiet")
+			done := make(chan result)
+			go func() { done <- finish(t, cmd) }()
+			record := filepath.Join(state, "sessions", id, "record.json")
+			var s keeping
+			var r result
+			ended := false
+			eventually(t, "the session is on disk", func() bool {
+				select {
+				case r = <-done:
+					ended = true
+				default:
+				}
+				var doc struct {
+					PID int `json:"pid"`
+				}
+				text, err := os.ReadFile(record)
+				if err == nil && json.Unmarshal(text, &doc) == nil {
+					s.KeeperPID = doc.PID
+				}
+				return ended || s.KeeperPID != 0
+			})
+			time.Sleep(after * time.Millisecond) // not a wait: a moment to die at
+			if s.KeeperPID != 0 {
+				_ = syscall.Kill(s.KeeperPID, syscall.SIGKILL)
+			}
+			if !ended {
+				r = <-done
+			}
+			if r.code != 0 && r.code != 125 { // 0: it had begun
+				t.Errorf("%s after %v: %d, %s", provider, after*time.Millisecond, r.code, r.stderr)
+			}
+			eventually(t, "a sweep removes it", func() bool { mustRun(t, "sweep"); return len(left()) == 0 })
+		}
+	}
 }
