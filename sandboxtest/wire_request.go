@@ -228,7 +228,7 @@ func oneAtATime(h http.Handler, env *Env) http.Handler {
 // read as a request of its own.
 func smuggles(h http.Handler, env *Env) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, there := wire.ParsePath(r.URL.Path); there || r.ContentLength == 0 {
+		if _, there := wire.ParsePath(r.URL.Path); there || r.ContentLength < 256 { // less is no request of this wire
 			h.ServeHTTP(w, r)
 			return
 		}
