@@ -17,18 +17,6 @@ func processFaults() []Saboteur {
 	return slices.Concat(evidenceFaults(), streamFaults(), exitFaults(), openFaults())
 }
 
-// pendingProcess wait for the wire: in one process there is no credit window,
-// no journal and no connection to resume.
-func pendingProcess() []Pending {
-	const wire = "a fault of the wire's frames, which the contract names and nothing speaks yet: "
-	return []Pending{
-		{"P17", "an overrun of the credit window is accepted", wire + "input_credit"},
-		{"P18", "the credit window is never refilled", wire + "input_credit"},
-		{"P25", "a gap is served instead of output_truncated", wire + "the replay journal"},
-		{"P26", "a cursor below the low-water mark is served", wire + "the replay journal"},
-	}
-}
-
 // altered is a live process of which single members are replaced. nil leaves a
 // member as it is.
 type altered struct {

@@ -68,12 +68,12 @@ type Pending struct {
 // Saboteurs returns all of them, group by group.
 func Saboteurs() []Saboteur {
 	return slices.Concat(envelopeFaults(), identityFaults(), handoffFaults(), stateFaults(), commandFaults(), fileFaults(),
-		activeWriteFaults(), snapshotFaults(), lostFaults(), cleanupFaults(), processFaults(), networkFaults(), cheats(), timeFaults(), neighbourFaults(), wireFaults())
+		activeWriteFaults(), snapshotFaults(), lostFaults(), cleanupFaults(), processFaults(), networkFaults(), cheats(), timeFaults(), neighbourFaults(), wireFaults(), wireLiveFaults())
 }
 
 // PendingSaboteurs returns those that wait for their member.
 func PendingSaboteurs() []Pending {
-	return slices.Concat(pendingFiles(), pendingActiveWrites(), pendingProcess(), pendingNetwork())
+	return slices.Concat(pendingFiles(), pendingActiveWrites(), pendingNetwork())
 }
 
 // Benign returns providers that look odd and are right: every suite must stay

@@ -99,8 +99,9 @@ func truncated(t *probe.T, o *own, check string, p wire.Opened, cursor int64) bo
 
 func overrun(t *probe.T) {
 	o := allocate(t, probe.Shape{}).activate()
-	p := o.open("exec yes " + t.Nonce())
+	p := o.open("read -r line; exec yes " + t.Nonce())
 	s := o.read(wire.StreamRequest{ProcessID: p.ProcessID})
+	o.feed(p, 0, "\n", false)
 	f, _, err := s.soon(is(wire.TypeOut))
 	t.Need("output", err)
 	offset, data, _ := f.Output()
