@@ -12,12 +12,38 @@ import (
 	"github.com/checkfu/checkfu/wire"
 )
 
+// handed is a right answer that hands over an instance in a state.
+func handed(d *delivery, state sandbox.State) string {
+	i := sandbox.InstanceOf(request(), "i1", state, digestOf(request().Profile.ImageIdentity()))
+	data, _ := wire.Encode(wire.InstanceHandoff{Value: i, Rollback: wire.Rollback{OperationID: d.header.Operation}})
+	return string(data)
+}
+
+// adopted is a Runner's runtime over c, with an active instance of p. Its adapter
+// is not told that c is remote: c says so.
+func adopted(t *testing.T, p *peer, c *Client) (*sandboxruntime.Runtime, sandbox.InstanceID) {
+	t.Helper()
+	r, err := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: c}}}.Attach(t.Context(), memory.DefaultTarget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.on(wire.Provision, func(d *delivery) { d.json(200, handed(d, sandbox.StateProvisioning)) })
+	p.on(wire.Activate, func(d *delivery) { d.json(200, handed(d, sandbox.StateActive)) })
+	i, err := r.Provision(t.Context(), request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Activate(t.Context(), i.InstanceID); err != nil {
+		t.Fatal(err)
+	}
+	return r, i.InstanceID
+}
+
 // What a peer breaks is SandboxProtocolInvalid to the Runner, with the field
 // that broke, and what may have been made is undone; a lost connection and a
 // typed refusal stay what they are. The adapter is not told that the client is
 // remote: the client says so.
 func TestViolationsThroughTheRuntime(t *testing.T) {
-	id := sandbox.InstanceID("i1")
 	invalid := func(op sandbox.Operation, field string) error {
 		return &sandboxruntime.Error{Kind: sandboxruntime.ProtocolInvalid, Operation: op, Field: field}
 	}
@@ -32,11 +58,7 @@ func TestViolationsThroughTheRuntime(t *testing.T) {
 			}
 		}
 		provision := func(change func(string) string) error {
-			p.on(wire.Provision, func(d *delivery) {
-				i := sandbox.InstanceOf(request(), id, sandbox.StateProvisioning, digestOf(request().Profile.ImageIdentity()))
-				data, _ := wire.Encode(wire.InstanceHandoff{Value: i, Rollback: wire.Rollback{OperationID: d.header.Operation}})
-				d.json(200, change(string(data)))
-			})
+			p.on(wire.Provision, func(d *delivery) { d.json(200, change(handed(d, sandbox.StateProvisioning))) })
 			_, err := r.Provision(t.Context(), request())
 			return err
 		}
@@ -53,25 +75,12 @@ func TestViolationsThroughTheRuntime(t *testing.T) {
 				t.Errorf("%d rollbacks", undone)
 			}
 		}
-		if err := provision(func(s string) string { return s }); err != nil {
-			t.Fatal(err)
-		}
-		p.on(wire.Activate, func(d *delivery) { d.fail(sandbox.Conflict(sandbox.OpActivate, "a", "b")) })
-		if _, err := r.Activate(t.Context(), id); !errors.Is(err, sandbox.Conflict(sandbox.OpActivate, "a", "b")) {
+		refusal := sandbox.Conflict(sandbox.OpProvision, "a", "b")
+		p.on(wire.Provision, func(d *delivery) { d.fail(refusal) })
+		if _, err := r.Provision(t.Context(), request()); !errors.Is(err, refusal) {
 			t.Errorf("%T %v", err, err)
 		}
-		p.on(wire.Activate, func(d *delivery) {
-			i := sandbox.InstanceOf(request(), id, sandbox.StateActive, digestOf(request().Profile.ImageIdentity()))
-			d.reply(200, wire.InstanceHandoff{Value: i, Rollback: wire.Rollback{OperationID: d.header.Operation}})
-		})
-		p.on(wire.Destroy, func(d *delivery) { d.reply(200, wire.Empty{}) })
-		_ = r.Destroy(t.Context(), id)
-		if err := provision(func(s string) string { return s }); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Activate(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		r, id := adopted(t, p, c)
 		p.on(wire.OpenProcess, func(d *delivery) {
 			q, _ := wire.Decode[wire.OpenProcessRequest](d.body)
 			o := opened()
