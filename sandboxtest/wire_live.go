@@ -159,23 +159,23 @@ func (c *liveCall) note(a *reply) {
 }
 
 // become makes the answer m.
-func (a *reply) become(m wire.Message) {
+func (t *reply) become(m wire.Message) {
 	body, err := wire.Encode(m)
 	if err != nil {
 		panic(err)
 	}
-	a.status = http.StatusOK
-	a.say(string(body))
+	t.status = http.StatusOK
+	t.say(string(body))
 }
 
 // fail makes the answer an error.
-func (a *reply) fail(failure error) {
+func (t *reply) fail(failure error) {
 	body, status, err := wire.EncodeError(failure)
 	if err != nil {
 		panic(err)
 	}
-	a.status = status
-	a.say(string(body))
+	t.status = status
+	t.say(string(body))
 }
 
 // wireLiveFaults are wrong in a live process as it is reached over a wire.

@@ -57,6 +57,7 @@ class Process:
         self.taken = self.written = 0
         self.waiting, self.ended, self.closed = bytearray(), False, None
         self.reader = None
+        self.readers = []  # the ids of the newest attachments, the last last
         started = now()
         self.command = instance.start(request, linger=True)
         self.evidence = evidence(instance.value, process_id, started)
@@ -184,6 +185,10 @@ class Process:
         cursor = request["cursor"]
         if self.lost:
             raise failed("process_lost")
+        if request["attach_id"] in self.readers[:-1]:  # late: it takes the place of nobody
+            late = Attachment(lease, epoch, cursor, self.err.low)
+            late.detach = {"reason": "superseded", "attach_id": self.readers[-1]}
+            return late
         if cursor > self.out.end:
             threading.Thread(target=self.command.kill, daemon=True).start()
             raise Failure("WireCursorAhead", end=self.out.end)
@@ -193,6 +198,7 @@ class Process:
             raise Failure("WireOutputTruncated", low_water=self.out.low)
         if self.reader:
             self.reader.detach = {"reason": "superseded", "attach_id": request["attach_id"]}
+        self.readers = [i for i in self.readers if i != request["attach_id"]][-32:] + [request["attach_id"]]
         self.reader = Attachment(lease, epoch, cursor, self.err.low)
         self.change.notify_all()
         return self.reader

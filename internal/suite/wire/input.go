@@ -251,6 +251,9 @@ func signalOnce(t *probe.T) {
 	id := wire.NewOperationID()
 	d := value[wire.Signaled](t, "signal", o.signal(p, sandbox.SignalInterrupt, id))
 	t.Check("delivered", d.Delivered, "delivered", d)
+	// It may still be on its way through the machine: a heartbeat is time enough.
+	_, _, err = s.until(is(wire.TypePing))
+	t.Need("silent", err)
 	o.feed(p, 0, "\n", false)
 	_, err = s.says(second)
 	t.Need("goes-on", err)
