@@ -37,7 +37,7 @@ type Switched struct {
 
 // Options are how the matrix is run.
 type Options struct {
-	Workers  int // 0 is 2
+	Workers  int // 0 is 4: much of what they do is to wait
 	Progress func(done, total int)
 }
 
@@ -76,7 +76,7 @@ func Check(ctx context.Context, o Options) Matrix {
 func work(jobs []func(), o Options) {
 	workers := o.Workers
 	if workers == 0 {
-		workers = 2
+		workers = 4
 	}
 	queue := make(chan func())
 	var mu sync.Mutex

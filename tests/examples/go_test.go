@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/checkfu/checkfu/conformance"
-	"github.com/checkfu/checkfu/conformance/conformancetest"
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/scaffold"
-	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -50,36 +48,6 @@ func goBuild(t *testing.T, dir, to string, environment ...string) {
 	}
 }
 
-// conforms holds a running provider to a golden report, and to how many of the
-// nine it skips and passes.
-func conforms(t *testing.T, p *program, golden string, o conformance.Options, skips, passes int) {
-	t.Helper()
-	network, err := lab.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = network.Close() })
-	envelope, err := p.Capabilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep := conformancetest.Golden(t, conformance.Target{
-		Name: "exec:" + golden, Provider: p.Client, Remote: true, Image: envelope.FixedBaseImages[0], Network: network,
-	}, o, "testdata/"+golden+".golden")
-	skipped, passed := 0, 0
-	for _, row := range rep.Cases {
-		switch row.Status {
-		case report.Skip:
-			skipped++
-		case report.Pass:
-			passed++
-		}
-	}
-	if skipped != skips || passed != passes {
-		t.Errorf("%d skipped, %d passed: %s", skipped, passed, rep.Reason)
-	}
-}
-
 var nine = []string{
 	"stage-seal-execute", "stage-git-project", "checkpoint-clone", "allowlist-egress", "durable-round-trip", "none-egress",
 	"zdr-release", "orphan-reclaim", "pause-pinning",
@@ -87,12 +55,14 @@ var nine = []string{
 
 // What each tier has of the nine, and what it has of the deeper suites holds.
 func TestGoDayOne(t *testing.T) {
+	t.Parallel()
 	conforms(t, spawn(t, goProgram(t)), "go-day-one", conformance.Options{
-		Suites: []report.Suite{report.Nine, report.Contract}, Passes: 1, Patience: 2 * time.Minute,
+		Suites: []report.Suite{report.Nine, report.Contract, report.Wire}, Passes: 1, Patience: 2 * time.Minute,
 	}, 4, 5)
 }
 
 func TestGoDurable(t *testing.T) {
+	t.Parallel()
 	p := spawn(t, goSkeleton(t, scaffold.Durable))
 	p.durable = true
 	conforms(t, p, "go-durable", conformance.Options{
@@ -102,6 +72,7 @@ func TestGoDurable(t *testing.T) {
 }
 
 func TestGoMinimum(t *testing.T) {
+	t.Parallel()
 	conforms(t, spawn(t, goSkeleton(t, scaffold.Minimum)), "go-minimum", conformance.Options{
 		Suites: []report.Suite{report.Nine}, Passes: 1, Patience: 2 * time.Minute,
 	}, 6, 3)
@@ -124,11 +95,15 @@ func TestGoNeedsNamespaces(t *testing.T) {
 
 // TestGoKilled: a provider that is killed takes every process of its machines
 // with it.
-func TestGoKilled(t *testing.T) { killed(t, goProgram(t)) }
+func TestGoKilled(t *testing.T) {
+	t.Parallel()
+	killed(t, goProgram(t))
+}
 
 // TestGoRestarts: what a durable provider retained survives its being killed, and
 // what died with it is swept by the next one and left by nobody.
 func TestGoRestarts(t *testing.T) {
+	t.Parallel()
 	path := goSkeleton(t, scaffold.Durable)
 	p := spawn(t, path)
 	envelope, err := p.Capabilities(t.Context())

@@ -1,138 +1,16 @@
-// Package examples runs the conformance suite against the example providers, as
-// a Runner reaches any provider: as programs of their own, over the wire.
 package examples
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/checkfu/checkfu/conformance"
-	"github.com/checkfu/checkfu/conformance/conformancetest"
 	"github.com/checkfu/checkfu/conformance/report"
-	"github.com/checkfu/checkfu/internal/suite/lab"
-	"github.com/checkfu/checkfu/sandbox"
-	"github.com/checkfu/checkfu/wire"
-	"github.com/checkfu/checkfu/wire/client"
 )
-
-const token = "0123456789abcdef0123456789abcdef"
-
-// noNamespaces is the exit code of a provider that cannot make machines here.
-const noNamespaces = 4
-
-// program is a provider that runs.
-type program struct {
-	*client.Client
-	cmd   *exec.Cmd
-	ended chan error
-	state string
-	said  bytes.Buffer
-	// durable is one that leaves its journal, and no more than empty directories.
-	durable bool
-}
-
-// spawn starts the program of a provider and waits until it answers. The test
-// is skipped where this machine gives no namespaces.
-func spawn(t *testing.T, path string) *program {
-	t.Helper()
-	return spawnOn(t, path, "")
-}
-
-// spawnOn is spawn on a state directory that is there; "" is a new one.
-func spawnOn(t *testing.T, path, state string) *program {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "provider") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	p := &program{cmd: exec.Command(path), ended: make(chan error, 1), state: cmp.Or(state, filepath.Join(dir, "state"))}
-	p.cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+dir+"/socket", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+p.state)
-	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { p.ended <- p.cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		p.Client, err = client.Dial(ctx, client.Options{Base: "unix:" + dir + "/socket", Token: token})
-		if err == nil {
-			t.Cleanup(func() { p.leave(t) })
-			return p
-		}
-		select {
-		case err := <-p.ended:
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == noNamespaces {
-				t.Skip(p.said.String())
-			}
-			t.Fatalf("%v: %s", err, p.said.Bytes())
-		case <-ctx.Done():
-			_ = p.cmd.Process.Kill()
-			t.Fatalf("it does not answer: %v", err)
-		case <-tick.C:
-		}
-	}
-}
-
-// leave ends a provider as the suite does, and wants nothing left of it.
-func (p *program) leave(t *testing.T) {
-	_ = p.Close()
-	if p.cmd.ProcessState != nil {
-		return // the test has ended it
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	if err := p.end(t); err != nil {
-		t.Error(err)
-	}
-	if p.said.Len() > 0 {
-		t.Errorf("it said: %s", p.said.Bytes())
-	}
-	left, err := os.ReadDir(p.state)
-	if err != nil {
-		t.Error(err)
-	}
-	for _, e := range left {
-		inner, err := os.ReadDir(filepath.Join(p.state, e.Name()))
-		if !p.durable || e.Name() != "journal" && (err != nil || len(inner) > 0) {
-			t.Errorf("left in its state: %s, %v, %v", e, inner, err)
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), p.state) {
-		t.Errorf("left mounted, or %v", err)
-	}
-}
-
-// end waits for a program that was told to end.
-func (p *program) end(t *testing.T) error {
-	bound := time.NewTimer(30 * time.Second)
-	defer bound.Stop()
-	select {
-	case err := <-p.ended:
-		return err
-	case <-bound.C:
-		_ = p.cmd.Process.Kill()
-		t.Error("it does not end")
-		return <-p.ended
-	}
-}
 
 func python(t *testing.T) string {
 	t.Helper()
@@ -183,102 +61,15 @@ func TestPythonNeedsNamespaces(t *testing.T) {
 }
 
 // TestPython: the day-one tier skips four of the nine and passes five, and what
-// it has of the deeper suites holds.
+// it has of the deeper suites holds, also by hand over its wire.
 func TestPython(t *testing.T) {
-	c := spawn(t, python(t))
-	network, err := lab.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = network.Close() })
-	envelope, err := c.Capabilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep := conformancetest.Golden(t, conformance.Target{
-		Name: "exec:examples/provider-python", Provider: c.Client, Remote: true, Image: envelope.FixedBaseImages[0], Network: network,
-	}, conformance.Options{
-		Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
-	}, "testdata/python.golden")
-	skipped, passed := 0, 0
-	for _, row := range rep.Cases {
-		switch row.Status {
-		case report.Skip:
-			skipped++
-		case report.Pass:
-			passed++
-		}
-	}
-	if skipped != 4 || passed != 5 || rep.ExitCode != report.ExitConformant {
-		t.Errorf("%d skipped, %d passed, exit code %d: %s", skipped, passed, rep.ExitCode, rep.Reason)
-	}
+	t.Parallel()
+	conforms(t, spawn(t, python(t)), "python", conformance.Options{Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute}, 4, 5)
 }
 
 // TestPythonKilled: a provider that is killed takes every process of its machines
 // with it.
-func TestPythonKilled(t *testing.T) { killed(t, python(t)) }
-
-func killed(t *testing.T, path string) {
-	p := spawn(t, path)
-	envelope, err := p.Capabilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := p.Provision(t.Context(), request(envelope, sandbox.RetentionEphemeralZDR, "l"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Activate(t.Context(), h.Value.InstanceID); err != nil {
-		t.Fatal(err)
-	}
-	mark := strings.TrimPrefix(string(wire.NewProcessID()), "pr_")
-	_, err = p.Optional().OpenProcess.OpenProcess(t.Context(), h.Value.InstanceID, string(wire.NewProcessID()), sandbox.ProcessRequest{
-		Executable: "/bin/sh", Arguments: []string{"-c", "trap '' TERM INT HUP; while :; do read x < /dev/full; done", mark}, WorkingDirectory: "/",
-		Environment: map[string]string{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := running(mark); n == 0 {
-		t.Fatal("the process is not there")
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.end(t)
-	bound, tick := time.NewTimer(10*time.Second), time.NewTicker(10*time.Millisecond)
-	defer bound.Stop()
-	defer tick.Stop()
-	for running(mark) > 0 {
-		select {
-		case <-tick.C:
-		case <-bound.C:
-			t.Fatal("a process lives on")
-		}
-	}
-}
-
-// request asks for the smallest machine of an envelope, without mounts.
-func request(envelope sandbox.Capabilities, retention sandbox.RetentionMode, lease string) sandbox.ProvisionRequest {
-	image := envelope.FixedBaseImages[0]
-	return sandbox.ProvisionRequest{
-		WorkspaceID: "w", SessionID: "s", RunID: "r", AttemptID: "a", LeaseID: lease, LeaseEpoch: 1, Target: envelope.Target(),
-		Profile: sandbox.Profile{
-			ProfileID: "p", ProfileVersion: 1, Tier: envelope.Tiers[0], BaseImage: image, Packages: []sandbox.Package{},
-			NetworkPolicy: sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}, ResourceLimits: envelope.MinimumResources,
-			RetentionMode: retention,
-		},
-		Platform: envelope.Platforms[0], RootImage: image, Mounts: []sandbox.Mount{}, ExpiresAt: sandbox.At(time.Now().Add(time.Hour)),
-	}
-}
-
-// running counts the processes with mark in their command line.
-func running(mark string) (n int) {
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, line := range lines {
-		if data, err := os.ReadFile(line); err == nil && bytes.Contains(data, []byte(mark)) {
-			n++
-		}
-	}
-	return n
+func TestPythonKilled(t *testing.T) {
+	t.Parallel()
+	killed(t, python(t))
 }

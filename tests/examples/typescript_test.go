@@ -2,7 +2,6 @@ package examples
 
 import (
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,10 +10,8 @@ import (
 	"time"
 
 	"github.com/checkfu/checkfu/conformance"
-	"github.com/checkfu/checkfu/conformance/conformancetest"
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/scaffold"
-	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
 )
@@ -110,59 +107,9 @@ func TestTypeScriptNeedsNamespaces(t *testing.T) {
 // TestTypeScript: the minimum tier skips six of the nine and passes three, and
 // what it has of the deeper suites holds, also by hand over its wire.
 func TestTypeScript(t *testing.T) {
-	t.Parallel() // with what waits
-	c := spawn(t, filepath.Join(typescript(t), "run"))
-	network, err := lab.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = network.Close() })
-	envelope, err := c.Capabilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := conformance.Target{
-		Name: "exec:acme/run", Provider: c.Client, Remote: true, Image: envelope.FixedBaseImages[0], Network: network,
-	}
-	options := conformance.Options{Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute}
-	for _, suite := range report.Suites() {
-		if suite != report.Wire {
-			options.Suites = append(options.Suites, suite)
-		}
-	}
-	rep := conformancetest.Golden(t, target, options, "testdata/typescript.golden")
-	skipped, passed := 0, 0
-	for _, row := range rep.Cases {
-		switch row.Status {
-		case report.Skip:
-			skipped++
-		case report.Pass:
-			passed++
-		}
-	}
-	if skipped != 6 || passed != 3 || rep.ExitCode != report.ExitConformant {
-		t.Errorf("%d skipped, %d passed, exit code %d: %s", skipped, passed, rep.ExitCode, rep.Reason)
-	}
-
-	socket := filepath.Join(filepath.Dir(c.state), "socket")
-	target.Wire = &conformance.Wire{Host: "localhost", Token: token, Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	options.Suites = []report.Suite{report.Wire}
-	byHand := conformance.Run(t.Context(), target, options)
-	passed = 0
-	for _, row := range byHand.Rows() {
-		switch row.Status {
-		case report.Pass:
-			passed++
-		case report.Skip:
-		default:
-			t.Errorf("%s %s: %s", row.ID, row.Status, row.Reason)
-		}
-	}
-	if passed < 30 || !byHand.Leaks.None() {
-		t.Errorf("%d passed by hand: %s, left %+v", passed, byHand.Reason, byHand.Leaks)
-	}
+	t.Parallel()
+	p := spawn(t, filepath.Join(typescript(t), "run"))
+	conforms(t, p, "typescript", conformance.Options{Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute}, 6, 3)
 }
 
 // TestTypeScriptKilled: a provider that is killed takes every process of its
