@@ -91,8 +91,21 @@ func serve(t *testing.T) *origin {
 
 const image = "registry.example/base@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
+// mount is where an instance keeps files.
+const mount = "/mnt/files"
+
 // active makes an instance that runs.
 func active(t *testing.T, c *client.Client) sandbox.InstanceID {
+	t.Helper()
+	id := provisioned(t, c)
+	if _, err := c.Activate(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// provisioned makes one that does not run yet.
+func provisioned(t *testing.T, c *client.Client) sandbox.InstanceID {
 	t.Helper()
 	h, err := c.Provision(t.Context(), sandbox.ProvisionRequest{
 		WorkspaceID: "w", SessionID: "s", RunID: "r", AttemptID: "a", LeaseID: lease.ID, LeaseEpoch: lease.Epoch,
@@ -103,12 +116,10 @@ func active(t *testing.T, c *client.Client) sandbox.InstanceID {
 			ResourceLimits: sandbox.Resources{CPUMillis: 1000, MemoryBytes: 1 << 30, DiskBytes: 256 << 20, MaxProcesses: 64, MaxDurationSeconds: 3600},
 			RetentionMode:  sandbox.RetentionDurable,
 		},
-		Platform: sandbox.Platform{OS: "linux", Architecture: "amd64"}, RootImage: image, Mounts: []sandbox.Mount{},
+		Platform: sandbox.Platform{OS: "linux", Architecture: "amd64"}, RootImage: image,
+		Mounts:    []sandbox.Mount{{MountPath: mount, Access: sandbox.AccessReadWrite, Kind: sandbox.MountProject}},
 		ExpiresAt: sandbox.At(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)), // of the memory provider's own day
 	})
-	if err == nil {
-		_, err = c.Activate(t.Context(), h.Value.InstanceID)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
