@@ -88,7 +88,15 @@ type served struct {
 // serve puts p behind a server on a socket.
 func serve(t *testing.T, p sandbox.Provider) *served {
 	t.Helper()
-	s, err := server.New(server.Options{Provider: p, Authenticate: server.Anybody, Log: func(err error) { t.Log("server:", err) }})
+	return serveWindow(t, p, 0)
+}
+
+// serveWindow likewise, with an output window of so many bytes; 0 is the usual
+// one.
+func serveWindow(t *testing.T, p sandbox.Provider, window int) *served {
+	t.Helper()
+	o := server.Options{Provider: p, Authenticate: server.Anybody, Log: func(err error) { t.Log("server:", err) }, OutputWindow: window}
+	s, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,4 +213,13 @@ func command(script string) sandbox.Command {
 
 func process(script string) sandbox.ProcessRequest {
 	return sandbox.ProcessRequest{Executable: "sh", Arguments: []string{"-c", script}, WorkingDirectory: "/", Environment: map[string]string{}}
+}
+
+// heap is how much memory is in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one only marked
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

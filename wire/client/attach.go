@@ -28,6 +28,10 @@ var pauses = [...]time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecon
 // says open and leaves, again and again, is not worth a busy loop.
 const idlePause = 250 * time.Millisecond
 
+// patientAttaches is how many attachments in a row may fail before the exit is
+// asked for beside them: a stream that nothing lets through must not hide it.
+const patientAttaches = 3
+
 // How an attachment ended, beside complete (nil), *undelivered and failures.
 var (
 	errAgain  = errors.New("attach again")
@@ -56,7 +60,9 @@ func (p *process) follow(f *filter) {
 			return
 		case !f.opened:
 			rest = pauses[min(failed, len(pauses)-1)]
-			failed++
+			if failed++; failed > patientAttaches {
+				p.out.stall() // whoever waits for the exit asks for it
+			}
 		case f.progress:
 			failed = 0
 		default:

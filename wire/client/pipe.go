@@ -19,7 +19,7 @@ type pipe struct {
 	end   error // after what is unread; nil while it goes on
 	loose bool  // nobody waits for this reader any more
 
-	stalled chan struct{} // closed once a write had to wait
+	stalled chan struct{} // closed once what comes may come late: see stall
 	once    sync.Once
 }
 
@@ -55,7 +55,7 @@ func (p *pipe) write(b []byte) {
 				p.news.Broadcast()
 				return
 			default:
-				p.once.Do(func() { close(p.stalled) })
+				p.stall()
 				p.news.Wait()
 				continue
 			}
@@ -65,6 +65,10 @@ func (p *pipe) write(b []byte) {
 		p.news.Broadcast()
 	}
 }
+
+// stall says that nothing else need wait for this stream: a write had to, or
+// the wire does not bring it.
+func (p *pipe) stall() { p.once.Do(func() { close(p.stalled) }) }
 
 // put copies as much of b as fits.
 func (p *pipe) put(b []byte) int {

@@ -191,8 +191,8 @@ func truncated(err error) bool {
 
 // Wait waits for the exit, which only ever comes from the provider's own word
 // for it, and gives it again as often as it is asked. It does not depend on
-// anybody reading the output: behind output that nobody takes, the exit is
-// asked for.
+// anybody reading the output, nor on the stream: behind output that nobody
+// takes, or that nothing lets through, the exit is asked for.
 func (p *process) Wait(ctx context.Context) (sandbox.Exit, error) {
 	for {
 		exit, err := p.known()
@@ -242,7 +242,10 @@ func (p *process) ask(ctx context.Context, late bool) error {
 	case w.Exit != nil:
 		p.exited(*w.Exit)
 	case time.Since(began) < p.c.options.Wait/2:
-		return pause(bound, firstPause) // a server that does not hold
+		// A server that does not hold. The stream may have it meanwhile.
+		if pause(bound, firstPause) != nil {
+			return ctx.Err()
+		}
 	}
 	return nil
 }

@@ -308,6 +308,72 @@ func (i idle) Read(b []byte) (int, error) {
 
 func (i idle) Close() error { i.limit.Stop(); return i.Conn.Close() }
 
+// W62: an exit is learned although no attachment comes through, and the output
+// is there once one does.
+func TestAnExitBesideAStreamThatDoesNotCome(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, p *peer, c *Client) {
+		p.on(wire.OpenProcess, func(d *delivery) { d.reply(200, opened()) })
+		p.on(wire.ProcessStream, (*delivery).drop)
+		proc, err := c.OpenProcess(t.Context(), "i1", procID, program())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.on(wire.ProcessWait, func(d *delivery) {
+			if d.n == 1 {
+				d.reply(200, wire.Waited{Running: true})
+				return
+			}
+			e := sandbox.Exited(3)
+			d.reply(200, wire.Waited{Exit: &e})
+		})
+		began := time.Now()
+		if exit, err := proc.Wait(t.Context()); err != nil || *exit.ExitCode != 3 || time.Since(began) > 10*time.Second {
+			t.Error(exit, err, time.Since(began))
+		}
+		p.on(wire.ProcessStream, func(d *delivery) {
+			w := d.frames()
+			w.Message(wire.TypeOpen, opened())
+			w.Output(wire.TypeOut, 0, []byte("late"))
+			ending(w, "late", 0)
+		})
+		if out, err := io.ReadAll(proc.Output()); string(out) != "late" || err != nil {
+			t.Errorf("%q %v", out, err)
+		}
+	})
+}
+
+// A stream that ends while its exit is asked for of a server that does not hold
+// the question: whoever waits gets the exit, and no interruption of nobody's.
+func TestAnExitThatTheStreamBringsFirst(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, p *peer, c *Client) {
+		p.on(wire.OpenProcess, func(d *delivery) { d.reply(200, opened()) })
+		asked := make(chan struct{})
+		p.on(wire.ProcessWait, func(d *delivery) {
+			if d.n == 1 {
+				close(asked)
+			}
+			d.reply(200, wire.Waited{Running: true})
+		})
+		p.on(wire.ProcessStream, func(d *delivery) {
+			select {
+			case <-asked:
+			default:
+				d.drop()
+			}
+			w := d.frames()
+			w.Message(wire.TypeOpen, opened())
+			ending(w, "", 0)
+		})
+		proc, err := c.OpenProcess(t.Context(), "i1", procID, program())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, err := proc.Wait(t.Context()); err != nil || *exit.ExitCode != 3 {
+			t.Error(exit, err)
+		}
+	})
+}
+
 // W66: heartbeats keep a day of silence alive behind whatever cuts a line that
 // is idle for a minute; without them it would be cut.
 func TestIdleDayThroughAnIdleLimit(t *testing.T) {

@@ -206,6 +206,7 @@ func TestCutAtEveryByte(t *testing.T) {
 		}
 		flushing{d.w}.Write(whole)
 	}, func(t *testing.T, p *peer, proc sandbox.Process) {
+		p.on(wire.ProcessWait, func(d *delivery) { d.reply(200, wire.Waited{Running: true}) }) // many cuts came before open
 		out, errs, _, readErr, waitErr := all(t, proc)
 		if out != text || errs != "diagnosis" || readErr != nil || waitErr != nil {
 			t.Errorf("%q %q %v %v", out, errs, readErr, waitErr)
@@ -347,6 +348,7 @@ func TestSupersededByItself(t *testing.T) {
 func TestReattachPauses(t *testing.T) {
 	var at []time.Time
 	bubble(t, Options{}, func(t *testing.T, p *peer, c *Client) {
+		p.on(wire.ProcessWait, func(d *delivery) { d.reply(200, wire.Waited{Running: true}) })
 		p.on(wire.OpenProcess, func(d *delivery) { d.reply(200, opened()) })
 		p.on(wire.ProcessStream, func(d *delivery) {
 			at = append(at, d.arrivedAt)
