@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -80,18 +79,7 @@ func TestGoMinimum(t *testing.T) {
 
 // TestGoNeedsNamespaces: a machine that gives none gets no provider, under the
 // exit code that a suite does not take for a pass.
-func TestGoNeedsNamespaces(t *testing.T) {
-	program := goProgram(t)
-	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
-		t.Skip("needs root and setpriv, to run without CAP_SYS_ADMIN")
-	}
-	cmd := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", program)
-	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+t.TempDir()+"/s", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+t.TempDir())
-	out, _ := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != noNamespaces || !strings.Contains(string(out), "gives no namespaces") || strings.Count(string(out), "\n") != 1 {
-		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
-	}
-}
+func TestGoNeedsNamespaces(t *testing.T) { needsNamespaces(t, goProgram(t)) }
 
 // TestGoKilled: a provider that is killed takes every process of its machines
 // with it.

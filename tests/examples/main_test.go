@@ -249,3 +249,22 @@ func conforms(t *testing.T, p *program, golden string, o conformance.Options, sk
 		t.Errorf("%d skipped, %d passed, exit code %d: %s", skipped, passed, rep.ExitCode, rep.Reason)
 	}
 }
+
+// needsNamespaces runs a provider where there are none, and wants it to say so
+// and to leave nothing.
+func needsNamespaces(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
+		t.Skip("needs root and setpriv, to run without CAP_SYS_ADMIN")
+	}
+	state := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", program)
+	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+t.TempDir()+"/s", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+state)
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != noNamespaces || !strings.Contains(string(out), "gives no namespaces") || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
+	}
+	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
+		t.Errorf("left in its state: %v, %v", left, err)
+	}
+}

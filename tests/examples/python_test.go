@@ -47,18 +47,7 @@ func TestPythonReadsVectors(t *testing.T) {
 
 // TestPythonNeedsNamespaces: a machine that gives none gets no provider, under
 // the exit code that a suite does not take for a pass.
-func TestPythonNeedsNamespaces(t *testing.T) {
-	program := python(t)
-	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
-		t.Skip("needs root and setpriv, to run without CAP_SYS_ADMIN")
-	}
-	cmd := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", program)
-	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+t.TempDir()+"/s", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+t.TempDir())
-	out, _ := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != noNamespaces || !strings.Contains(string(out), "gives no namespaces") || strings.Count(string(out), "\n") != 1 {
-		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
-	}
-}
+func TestPythonNeedsNamespaces(t *testing.T) { needsNamespaces(t, python(t)) }
 
 // TestPython: the day-one tier skips four of the nine and passes five, and what
 // it has of the deeper suites holds, also by hand over its wire.

@@ -88,20 +88,7 @@ func TestTypeScriptTypes(t *testing.T) {
 // TestTypeScriptNeedsNamespaces: a machine that gives none gets no provider,
 // under the exit code that a suite does not take for a pass.
 func TestTypeScriptNeedsNamespaces(t *testing.T) {
-	program := filepath.Join(typescript(t), "run")
-	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
-		t.Skip("needs root and setpriv, to run without CAP_SYS_ADMIN")
-	}
-	state := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", program)
-	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+t.TempDir()+"/s", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+state)
-	out, _ := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != noNamespaces || !strings.Contains(string(out), "gives no namespaces") || strings.Count(string(out), "\n") != 1 {
-		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
-	}
-	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
-		t.Errorf("left in its state: %v, %v", left, err)
-	}
+	needsNamespaces(t, filepath.Join(typescript(t), "run"))
 }
 
 // TestTypeScript: the minimum tier skips six of the nine and passes three, and
