@@ -78,12 +78,12 @@ func wireInputFaults() []Saboteur {
 			}
 			return true
 		}),
-		feeding("Y135", "of an overrun, what fits is taken", "full/none", func(c *liveCall, _ *lived) bool {
+		feeding("Y135", "of an overrun some is taken", "full/none", func(c *liveCall, _ *lived) bool {
 			c.after = func(a *reply) {
 				failure, err := wire.DecodeError(a.body.Bytes())
 				if e, ok := failure.(*wire.Error); err == nil && ok && e.Tag == wire.TagInputBufferFull {
 					c.env.Fire()
-					e.InputOffset, e.InputCredit = e.InputOffset+e.InputCredit, 0
+					e.InputOffset, e.InputCredit = e.InputOffset+max(e.InputCredit, 1), 0
 					a.fail(e)
 				}
 			}
