@@ -17,7 +17,7 @@ RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu$$|internal/cli|intern
 WHOLE = $(filter %/wire/client %/wire/server,$(RACED)) $(foreach p,$(RACED),$(if $(findstring /internal/suite/,$(p)),$(p)))
 PARTLY = $(WHOLE) $(filter %/sandboxtest,$(RACED))
 # What waits more than it works, and looks at nothing but its own.
-ASIDE = $(filter %/tests/examples %/tests/proxy %/tests/wire,$(PRODUCT))
+ASIDE = $(filter %/tests/conformance %/tests/examples %/tests/proxy %/tests/wire,$(PRODUCT))
 FUZZTIME ?= 10m
 
 .PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench base clean
@@ -49,7 +49,7 @@ test-race: $(INIT) ## all packages that do not link gVisor, with the race detect
 test-product: build ## the packages and the commands that start real sandboxes, as root
 	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }
 	CGO_ENABLED=0 $(GO) test -p 1 -timeout 12m $(filter-out $(ASIDE),$(PRODUCT))
-	CGO_ENABLED=0 $(GO) test -p 3 -timeout 12m $(ASIDE)
+	CGO_ENABLED=0 $(GO) test -p 2 -timeout 14m $(ASIDE)
 
 arch: ## the house rules: who imports whom, sizes, comments
 	$(GO) test ./tests/arch
