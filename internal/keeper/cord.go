@@ -130,8 +130,14 @@ func (c *cord) say(m said) error {
 
 // hear waits for one line until ctx is done.
 func (c *cord) hear(ctx context.Context) (m said, err error) {
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Now()) })
-	defer stop()
+	_ = c.SetReadDeadline(time.Time{}) // an earlier ctx may have left one
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(cut); _ = c.SetReadDeadline(time.Now()) })
+	defer func() {
+		if !stop() {
+			<-cut // else it would cut the next one short
+		}
+	}()
 	line, err := c.lines.ReadSlice('\n')
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {

@@ -19,21 +19,27 @@ type Options struct {
 	SessionID string // "" mints one
 	Provider  string // the name by which the keeper opens it
 	ExpiresAt sandbox.Timestamp
-	// Patience is how long the keeper has until it serves; 0 is 60 s.
+	// Patience is how long the keeper has until it serves, and again until it has
+	// answered Keep; 0 is 60 s.
 	Patience time.Duration
 
 	command []string // what is executed, and its arguments; tests set it
 }
 
+// clearBound is how long a session may take to end for a starter that has no time
+// any more.
+const clearBound = 10 * time.Second
+
 // Argument is what makes this binary a keeper, as its first argument. The second
 // is the session's id, for whoever reads a list of processes.
 const Argument = "keeper"
 
-// Starting is a session that hangs on its starter: it ends when that dies, or
-// calls Abandon, before Keep.
+// Starting is a session that hangs on its starter: it ends when that dies before
+// Keep, or calls Abandon.
 type Starting struct {
 	*Session
-	cord *cord
+	cord     *cord
+	patience time.Duration
 }
 
 // Start starts a keeper and waits until it serves. There is no machine yet: the
@@ -58,18 +64,18 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	if err != nil {
 		return nil, &Error{Kind: Refused, SessionID: o.SessionID, Err: err}
 	}
-	bound, cancel := context.WithTimeoutCause(ctx, o.Patience, errors.New("not within "+o.Patience.String()))
+	bound, cancel := within(ctx, o.Patience)
 	defer cancel()
 	s, err := meet(bound, c, in)
 	if err == nil {
-		return &Starting{s, c}, nil
+		return &Starting{s, c, o.Patience}, nil
 	}
 	c.Close()
 	if !Refused.Is(err) && !Exists.Is(err) {
 		// It hangs. It has nothing that another process could not remove: no machine
 		// is made before its starter asks for one.
 		_ = process.Kill()
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearBound)
 		defer cancel()
 		err = errors.Join(err, clear(ending, o.Dir, in))
 	}
@@ -79,7 +85,11 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	return nil, err
 }
 
-// clear removes what a keeper left that was killed before it served.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, errors.New("not within "+d.String()))
+}
+
+// clear ends the session of in, if there is one, and no other of its id.
 func clear(ctx context.Context, dir string, in Inputs) error {
 	r, err := placeOf(dir, in.SessionID).record()
 	if err != nil || r.LeaseID != in.LeaseID {
@@ -160,13 +170,23 @@ func environment() []string {
 
 // Keep cuts the cord: the session lives on when this process ends. Its machine
 // must be active.
-// Errors: *Error with Refused, after which it can be said again, or Silent.
+//
+// Blocks: until the keeper has answered, or Options.Patience is over. A ctx that
+// is done keeps nothing; one that is done later changes nothing: the word cannot
+// be taken back, only the session ended, by Abandon.
+// Errors: *Error with Refused, after which it can be said again, or Silent, after
+// which Abandon finds out; ctx's.
 func (s *Starting) Keep(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	id := s.Record.SessionID
 	if err := s.cord.say(said{Word: keep}); err != nil {
 		return &Error{Kind: Silent, SessionID: id, Err: err}
 	}
-	m, err := s.cord.hear(ctx)
+	bound, cancel := within(context.WithoutCancel(ctx), s.patience)
+	defer cancel()
+	m, err := s.cord.hear(bound)
 	switch {
 	case err != nil:
 		return &Error{Kind: Silent, SessionID: id, Err: err}
@@ -183,9 +203,12 @@ func (s *Starting) Keep(ctx context.Context) error {
 	return s.cord.Close()
 }
 
-// Abandon ends a session that was not kept and returns when its keeper has ended,
-// or ctx is done. What the keeper has to say is its error: why a machine could
-// not be made, in words that no wire carries.
+// Abandon ends a session, kept or not, and returns when nothing of it lives. What
+// a keeper has to say that was not told to keep it is the error: why a machine
+// could not be made, in words that no wire carries.
+//
+// Blocks: until then, or ctx is done and 10 s are over.
+// Errors: *Error, of the keeper's, or with Unremovable.
 func (s *Starting) Abandon(ctx context.Context) error {
 	defer s.cord.Close()
 	_ = s.Close()
@@ -198,8 +221,14 @@ func (s *Starting) Abandon(ctx context.Context) error {
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
 			return said
-		case err != nil:
-			return errors.Join(said, err)
+		case err != nil || m.Word == kept:
+			// The cord ends it no more, or not in time: as any session, then.
+			if ctx.Err() != nil {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), clearBound)
+				defer cancel()
+			}
+			return errors.Join(said, clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID}))
 		case m.Word == failed:
 			said = m.failure(s.Record.SessionID)
 		}
