@@ -30,7 +30,7 @@ func newGuard(p sandbox.Provider, in Inputs, hold func(sandbox.Instance) error, 
 	return &guard{Provider: p, in: in, hold: hold, log: log, gone: make(chan struct{}), changed: func() {}}
 }
 
-// one is what a session's Conflict calls its single machine.
+// What a Conflict says where the session has its machine already.
 const (
 	expectedNone = "no machine in this session"
 	actualOne    = "one, or one being made, or an end"
@@ -67,8 +67,8 @@ func (g *guard) make(ctx context.Context, op sandbox.Operation, r sandbox.Provis
 	g.mu.Lock()
 	g.busy = false
 	late := g.ending
-	if err == nil && !late {
-		g.machine = &h.Value
+	if err == nil {
+		g.machine = &h.Value // also one that is late: end has to find it where its rollback fails
 	}
 	g.mu.Unlock()
 	if err != nil {
