@@ -15,7 +15,7 @@ type Ending struct {
 	// sweep. The record stays where it fails. nil reclaims nothing.
 	Reclaim func(context.Context, Listed) error
 	// Patience is how long a keeper has to end by itself before it is killed; 0
-	// is 90 s.
+	// is 90 s. One that was killed has as long again, and not less than 10 s.
 	Patience time.Duration
 }
 
@@ -26,8 +26,9 @@ const poll = 10 * time.Millisecond
 // where it does not; what it left is reclaimed, and the record removed. It
 // returns when nothing is left.
 //
-// Blocks: until then, or ctx is done.
-// Errors: *Error with NotFound or Unremovable; Reclaim's; ctx's;
+// Blocks: until then, for two times Ending.Patience, or ctx is done. A keeper whose
+// record cannot be read can be neither asked nor killed, and has the first alone.
+// Errors: *Error with NotFound or Unremovable, and why; Reclaim's; ctx's;
 // *sandbox.Invalid for an id that is none.
 func End(ctx context.Context, dir, id string, e Ending) error {
 	if err := CheckID(id); err != nil {
@@ -49,7 +50,7 @@ func End(ctx context.Context, dir, id string, e Ending) error {
 	defer kill.Stop()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	asked := false
+	asked, killed := false, false
 	for {
 		lock, err := at.seize(unix.LOCK_EX)
 		switch {
@@ -76,8 +77,16 @@ func End(ctx context.Context, dir, id string, e Ending) error {
 		select {
 		case <-tick.C:
 		case <-kill.C:
-			if r, err := at.record(); err == nil {
-				_ = r.signal(unix.SIGKILL) // if it is not that process which holds the lock, it goes on
+			r, err := at.record()
+			if unreadable := err != nil && !errors.Is(err, os.ErrNotExist); killed || unreadable {
+				if err == nil {
+					err = errOwned // by a process that is not the one of the record
+				}
+				return &Error{Kind: Unremovable, SessionID: id, Err: err}
+			}
+			killed = true
+			if err == nil && r.signal(unix.SIGKILL) == nil {
+				e.Patience = max(e.Patience, 10*time.Second)
 			}
 			kill.Reset(e.Patience)
 		case <-ctx.Done():

@@ -116,10 +116,74 @@ func TestAKeeperThatDoesNotEndIsKilled(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := End(ctx, dir, "deaf", Ending{Patience: 10 * time.Millisecond}); !Unremovable.Is(err) {
+	if err := End(t.Context(), dir, "deaf", Ending{Patience: 10 * time.Millisecond}); !Unremovable.Is(err) || !errors.Is(err, errOwned) {
 		t.Error("whoever is not the keeper was killed", err)
+	}
+	// A keeper that is deaf itself.
+	kept := exec.Command("/proc/self/exe")
+	kept.Args = []string{"bad", Argument, "deaf", dir}
+	alive, err := kept.StdinPipe() // it ends with this process at the latest
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	out, err = kept.StdoutPipe()
+	if err == nil {
+		err = kept.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kept.Process.Kill(); _ = kept.Wait() }()
+	if _, err := io.ReadFull(out, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := End(t.Context(), dir, "itself", Ending{Patience: 10 * time.Millisecond}); err != nil {
+		t.Error(err)
+	}
+	alive.Close()
+	_ = kept.Wait()
+	if s, ok := kept.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
+		t.Error("it ended by itself:", kept.ProcessState)
+	}
+}
+
+// A keeper of another version writes other records. It lives: it is shown, never
+// buried, and who wants it removed hears why that cannot be.
+func TestAKeeperWhoseRecordCannotBeReadIsNotHidden(t *testing.T) {
+	dir := stateDir(t)
+	r := start(t, dir, "s")
+	at := placeOf(dir, "s")
+	session, err := Open(t.Context(), dir, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	known, err := at.read(recordName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := at.replace(recordName, append([]byte(`{"a_new_field":1,`), known[1:]...)); err != nil {
+		t.Fatal(err)
+	}
+	list, err := List(dir)
+	if err != nil || len(list) != 1 || list[0].SessionID != "s" || list[0].State != StateDamaged || !list[0].Keeping() || list[0].Damaged == nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := Open(t.Context(), dir, "s"); !Damaged.Is(err) || !strings.Contains(err.Error(), "a_new_field") {
+		t.Error(err)
+	}
+	if ids, err := Sweep(t.Context(), dir, Ending{}); len(ids) > 0 || err != nil {
+		t.Error(ids, err)
+	}
+	if err := End(t.Context(), dir, "s", Ending{Patience: 10 * time.Millisecond}); !Unremovable.Is(err) || !strings.Contains(err.Error(), "a_new_field") {
+		t.Error(err)
+	}
+	if got, err := run(t.Context(), session, "echo lives"); err != nil || got != "lives\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := at.write(r); err != nil {
+		t.Fatal(err)
 	}
 }
 

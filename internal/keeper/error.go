@@ -11,6 +11,7 @@ const (
 	NotFound    Kind = "not_found"   // there is no such session
 	Dead        Kind = "dead"        // its keeper is gone; End removes what it left
 	Unready     Kind = "unready"     // its starter has not said Keep yet
+	Damaged     Kind = "damaged"     // its keeper lives, and its record cannot be read
 	Refused     Kind = "refused"     // the keeper could not begin, and says why
 	Silent      Kind = "silent"      // the keeper did not answer in time, or died
 	ByHand      Kind = "by_hand"     // a keeper without a starter
@@ -29,6 +30,7 @@ var sentences = map[Kind]string{
 	NotFound:    "there is no such session",
 	Dead:        "its keeper is gone, and its machine with it",
 	Unready:     "it is being started",
+	Damaged:     "its keeper lives, but its record cannot be read",
 	Refused:     "its keeper could not begin",
 	Silent:      "its keeper does not answer",
 	ByHand:      "a keeper is started by a command that makes a session, and by nobody else",

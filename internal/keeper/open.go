@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 				return
 			}
 			l, err := look(placeOf(s.stateDir, s.Record.SessionID))
-			if errors.Is(err, os.ErrNotExist) || err == nil && (l.State == StateDead || l.LeaseID != s.Record.LeaseID) {
+			if errors.Is(err, os.ErrNotExist) || err == nil && (l.State == StateDead || l.Damaged == nil && l.LeaseID != s.Record.LeaseID) {
 				missed++
 			} else {
 				missed = 0
@@ -58,7 +59,7 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 // Open calls a session of the state directory dir.
 //
 // Blocks: until the keeper answers, ctx is done, or 30 s.
-// Errors: *Error with NotFound, Unready, Dead or Silent; *sandbox.Invalid for an
+// Errors: *Error with NotFound, Unready, Dead, Damaged or Silent; *sandbox.Invalid for an
 // id that is none.
 func Open(ctx context.Context, dir, id string) (*Session, error) {
 	if err := CheckID(id); err != nil {
@@ -72,6 +73,8 @@ func Open(ctx context.Context, dir, id string) (*Session, error) {
 		return nil, err
 	case l.State == StateDead:
 		return nil, &Error{Kind: Dead, SessionID: id}
+	case l.Damaged != nil:
+		return nil, &Error{Kind: Damaged, SessionID: id, Err: l.Damaged}
 	case l.State == StateStarting:
 		return nil, &Error{Kind: Unready, SessionID: id}
 	}
@@ -104,10 +107,12 @@ func call(ctx context.Context, dir string, r Record) (*Session, error) {
 	return &Session{Record: r, Client: c, stateDir: dir, dir: held}, nil
 }
 
-// Listed is one session as List finds it. Its State may be StateDead.
+// Listed is one session as List finds it. Its State may be StateDead or
+// StateDamaged.
 type Listed struct {
 	Record
-	// Damaged says why a dead session has no record that can be read.
+	// Damaged says why a session has no record that can be read: a dead one, or one
+	// of a checkfu that writes others. Record then has an id, a state and a time.
 	Damaged error
 }
 
@@ -162,12 +167,15 @@ func look(at place) (Listed, error) {
 		return Listed{Record: r}, nil
 	case err == nil:
 		return Listed{Record: r}, nil
-	case owned:
+	case owned && errors.Is(err, os.ErrNotExist):
 		return Listed{}, os.ErrNotExist // it is being removed
 	}
 	if again, gone := os.Lstat(at.dir); gone != nil || !os.SameFile(info, again) {
 		return Listed{}, os.ErrNotExist
 	}
-	id := at.dir[strings.LastIndexByte(at.dir, '/')+1:]
-	return Listed{Record: Record{SessionID: id, State: StateDead, CreatedAt: sandbox.At(info.ModTime())}, Damaged: err}, nil
+	state := StateDead
+	if owned {
+		state = StateDamaged
+	}
+	return Listed{Record: Record{SessionID: filepath.Base(at.dir), State: state, CreatedAt: sandbox.At(info.ModTime())}, Damaged: err}, nil
 }

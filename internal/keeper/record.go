@@ -21,11 +21,13 @@ const RecordSchema = "checkfu.session.v1"
 // State is where a session is.
 type State string
 
-// The states. StateDead is in no record: a keeper that is gone writes nothing.
+// The states. The last two are in no record: a keeper that is gone writes nothing,
+// and of one whose record cannot be read it is known only that it lives.
 const (
 	StateStarting State = "starting"
 	StateOpen     State = "open"
 	StateDead     State = "dead"
+	StateDamaged  State = "damaged"
 )
 
 // Record is what the disk knows of a session.
