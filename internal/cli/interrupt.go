@@ -83,7 +83,7 @@ func interruptible(parent context.Context, note func(string)) (ctx context.Conte
 		case sig := <-in:
 			signal.Stop(in)
 			cancel(fmt.Errorf("interrupted by %s", unix.SignalName(sig.(syscall.Signal))))
-			note("checkfu: interrupted; tearing down what this run made (once more ends it at once, and checkfu sweep finds what is left)")
+			note("checkfu: interrupted; tearing down what was made (once more ends it at once, and checkfu sweep finds what is left)")
 		case <-quit:
 		}
 	})

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -80,7 +77,7 @@ func (a *app) sessionListCommand() *cobra.Command {
 	asJSON, quiet := false, false
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the sessions on this host", Args: noArguments,
-		Long:    "List the sessions of this state directory. The keeper of a dead one is gone, and\nits machine with it; checkfu session rm removes what is left.",
+		Long:    "List the sessions of this state directory. The keeper of a dead one is gone, and\nits machine with it; checkfu session rm removes what is left. That of a damaged\none lives, but its record cannot be read, mostly since another version of checkfu\nwrote it: use, and remove, it with that one.",
 		Example: "  checkfu session ls\n  checkfu session ls --quiet | xargs checkfu session rm",
 		RunE: func(*cobra.Command, []string) error {
 			dir, err := a.usableState()
@@ -137,8 +134,8 @@ the keeper is gone already. One that cannot be ended does not keep the others.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-			defer cancel()
+			ctx, stop := interruptible(cmd.Context(), a.progress(false).note)
+			defer stop()
 			dir, err := a.usableState()
 			if err != nil {
 				return err

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,8 +105,8 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	bar := a.progress(f.quiet)
 	defer bar.end()
 	spec.Progress = bar.phase
-	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer cancel()
+	ctx, stop := interruptible(ctx, bar.note)
+	defer stop()
 	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar)
 	if err != nil {
 		return err
@@ -131,13 +128,22 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	if !f.quiet {
 		a.sayStarted(record, made, lasts)
 	}
+	line := []sessionLine{lineOf(record)}
 	if f.asJSON {
-		return a.printJSON(sessionsDocument{sessionsSchema, []sessionLine{lineOf(record)}})
+		err = a.printJSON(sessionsDocument{sessionsSchema, line})
+	} else {
+		err = a.printIDs(line)
 	}
-	return a.printIDs([]sessionLine{lineOf(record)})
+	if err == nil {
+		return nil
+	}
+	// Nobody knows of it, so nobody would end it.
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonBound)
+	defer cancel()
+	return errors.Join(err, keeper.End(ending, dir, record.SessionID, keeper.Ending{Reclaim: a.reclaim(dir)}))
 }
 
-// abandonBound is how long a keeper has to end a session that was not kept.
+// abandonBound is how long a keeper has to end a session that is not to be.
 const abandonBound = 90 * time.Second
 
 // makeSession starts a keeper, and makes the machine through it.
@@ -162,7 +168,7 @@ func (a *app) makeSession(ctx context.Context, o keeper.Options, target sandbox.
 	} else {
 		err = s.Keep(ctx)
 	}
-	if err == nil {
+	if err == nil && ctx.Err() == nil {
 		return s.Record, made, s.Close()
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonBound)
@@ -172,7 +178,10 @@ func (a *app) makeSession(ctx context.Context, o keeper.Options, target sandbox.
 		return keeper.Record{}, nil, err
 	}
 	if ctx.Err() != nil {
-		err = errors.New("interrupted; nothing is left of the session")
+		err = context.Cause(ctx)
+		if why == nil {
+			err = fmt.Errorf("%w; nothing is left of the session", err)
+		}
 	}
 	return keeper.Record{}, nil, errors.Join(err, why)
 }
