@@ -3,7 +3,7 @@
 // them out, so that a skeleton builds without a network. A provider imports the
 // packages themselves and not this one.
 //
-// Bounds: about forty files of standard Go; no dependency.
+// Bounds: files of standard Go alone; no dependency.
 // Errors: none. Concurrency: immutable.
 // Source: contract "Machine-readable author kit".
 package checkfu
