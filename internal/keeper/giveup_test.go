@@ -3,7 +3,11 @@ package keeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +49,13 @@ func TestAStarterThatGivesUpLeavesNothing(t *testing.T) {
 			if err := s.Record.signal(unix.SIGSTOP); err != nil {
 				t.Error(err)
 			}
+			eventually(t, "each of its threads is", func() bool {
+				threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Record.PID))
+				return len(threads) > 0 && !slices.ContainsFunc(threads, func(file string) bool {
+					text, err := os.ReadFile(file)
+					return err != nil || !strings.Contains(string(text), ") T ")
+				})
+			})
 			s.patience = time.Millisecond
 			if err := s.Keep(t.Context()); !Silent.Is(err) {
 				t.Error(err)

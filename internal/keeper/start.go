@@ -95,7 +95,10 @@ func clear(ctx context.Context, dir string, in Inputs) error {
 	if err != nil || r.LeaseID != in.LeaseID {
 		return sweepUnborn(dir) // somebody else's session, or none
 	}
-	return End(ctx, dir, in.SessionID, Ending{})
+	if err = End(ctx, dir, in.SessionID, Ending{}); NotFound.Is(err) {
+		return nil // by itself, just now
+	}
+	return err
 }
 
 // meet waits for the keeper's word and calls it.
@@ -215,22 +218,26 @@ func (s *Starting) Abandon(ctx context.Context) error {
 	if half, ok := s.cord.Conn.(*net.UnixConn); ok {
 		_ = half.CloseWrite()
 	}
-	var said error
-	for {
+	var said, cleared error
+	for asked := false; ; {
 		m, err := s.cord.hear(ctx)
 		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-			return said
-		case err != nil || m.Word == kept:
-			// The cord ends it no more, or not in time: as any session, then.
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || asked && errors.Is(err, net.ErrClosed):
+			return errors.Join(said, cleared)
+		case err == nil && m.Word == failed:
+			said = m.failure(s.Record.SessionID)
+		case asked && err != nil:
+			return errors.Join(said, cleared, &Error{Kind: Unremovable, SessionID: s.Record.SessionID, Err: err})
+		case !asked && (err != nil || m.Word == kept):
+			// The cord ends it no more, or not in time: as any session, then. One that
+			// is removing itself right now has no record, so its end is heard besides.
+			asked = true
 			if ctx.Err() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), clearBound)
 				defer cancel()
 			}
-			return errors.Join(said, clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID}))
-		case m.Word == failed:
-			said = m.failure(s.Record.SessionID)
+			cleared = clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID})
 		}
 	}
 }
