@@ -17,6 +17,16 @@ func item(index int64, content string) wire.FileItem {
 	return wire.FileItem{Index: index, Status: wire.ItemOK, Size: &size, Digest: digestOf([]byte(content))}
 }
 
+// A length that is announced buys no more memory than a file may need.
+func TestAnAnnouncedLengthIsNotBelieved(t *testing.T) {
+	var b []byte
+	for chunk := make([]byte, wire.MaxFrameBytes); len(b) < sandbox.MaxFileBytes; {
+		if b = extend(b, chunk, 1<<40); cap(b) > 2*sandbox.MaxFileBytes {
+			t.Fatalf("%d bytes for %d", cap(b), len(b))
+		}
+	}
+}
+
 // W42, W44, W45: what a batch may look like, and what comes of it.
 func TestReadFiles(t *testing.T) {
 	refused := wire.FileItem{Index: 1, Status: wire.ItemRefused, Reason: sandbox.RefusedNotFound}

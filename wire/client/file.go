@@ -44,15 +44,11 @@ func (c *Client) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.
 	var content []byte
 	err = c.do(ctx, k, func(b *body) error {
 		content = []byte{}
-		announced := int64(0)
-		if b.response != nil {
-			announced = b.response.ContentLength
-		}
 		sum := wire.NewDigester() // as it comes, while the other side goes on sending
 		return frames(b, func(f wire.Frame) (bool, error) {
 			switch f.Type {
 			case wire.TypeData:
-				content = extend(content, f.Payload, announced)
+				content = extend(content, f.Payload, b.response.ContentLength)
 				sum.Add(content[len(content)-len(f.Payload):])
 				return false, nil
 			case wire.TypeResult:
@@ -73,12 +69,13 @@ func (c *Client) ReadFile(ctx context.Context, id sandbox.InstanceID, r sandbox.
 
 // extend appends, doubling: append alone grows large slices by a quarter, and
 // leaves four times as much garbage. Expect is how many bytes were announced, or
-// no more than 0: room for them is made once a sixteenth of them is here.
+// no more than 0: room for them is made once a sixteenth of them is here, and
+// for no more than a file may have, because a length is only what somebody says.
 func extend(b, data []byte, expect int64) []byte {
 	if need := len(b) + len(data); need > cap(b) {
 		room := max(need, 2*cap(b))
 		if expect > int64(need) {
-			room = max(need, int(min(expect, 16*int64(need))))
+			room = max(need, int(min(expect, 16*int64(need), sandbox.MaxFileBytes)))
 		}
 		b = slices.Grow(b, room-len(b))
 	}

@@ -232,11 +232,16 @@ func (p *process) ask(ctx context.Context, late bool) error {
 	}
 	began := time.Now()
 	var w wire.Waited
-	if err := p.c.do(bound, k, into(&w)); err != nil {
-		if ctx.Err() == nil && bound.Err() != nil {
-			return nil // the stream had it first
-		}
-		return err
+	err = p.c.exchange(bound, k, into(&w))
+	quiet, ok := err.(*silence)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && bound.Err() != nil:
+		return nil // the stream had it first
+	case ok && !late && quiet.interrupted == nil && quiet.cause != ErrClosed && !stranger(quiet.cause):
+		return nil // the network is away: the stream goes on trying, and so does this
+	default:
+		return p.c.contract(k, err)
 	}
 	switch {
 	case w.Exit != nil:

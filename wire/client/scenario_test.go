@@ -374,6 +374,37 @@ func TestAnExitThatTheStreamBringsFirst(t *testing.T) {
 	})
 }
 
+// A process outlives a network that is away for longer than any call may take.
+func TestAnExitBehindALongOutage(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, p *peer, c *Client) {
+		p.on(wire.OpenProcess, func(d *delivery) { d.reply(200, opened()) })
+		began := time.Now()
+		away := func() bool { return time.Since(began) < 2*defaultDeadline }
+		p.on(wire.ProcessWait, func(d *delivery) {
+			if away() {
+				d.drop()
+			}
+			e := sandbox.Exited(3)
+			d.reply(200, wire.Waited{Exit: &e})
+		})
+		p.on(wire.ProcessStream, func(d *delivery) {
+			if away() {
+				d.drop()
+			}
+			w := d.frames()
+			w.Message(wire.TypeOpen, opened())
+			ending(w, "", 0)
+		})
+		proc, err := c.OpenProcess(t.Context(), "i1", procID, program())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, err := proc.Wait(t.Context()); err != nil || exit.ExitCode == nil || away() {
+			t.Error(exit, err, time.Since(began))
+		}
+	})
+}
+
 // W66: heartbeats keep a day of silence alive behind whatever cuts a line that
 // is idle for a minute; without them it would be cut.
 func TestIdleDayThroughAnIdleLimit(t *testing.T) {

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"hash"
 	"io"
@@ -149,11 +148,6 @@ func (c *call) content(m wire.Message, path string, size int64, digest sandbox.D
 	call, err := wire.Encode(m)
 	c.digest = wire.RequestDigest(call)
 	return data, err
-}
-
-func digestOf(data []byte) sandbox.Digest {
-	sum := sha256.Sum256(data)
-	return sandbox.Digest("sha256:" + hex.EncodeToString(sum[:]))
 }
 
 // framing keeps what is wrong with a frame, and names any other failed read.

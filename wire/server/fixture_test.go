@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/provider/memory"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
@@ -275,3 +276,5 @@ func (f *fixture) dial() net.Conn {
 }
 
 var programs = map[string]memory.Program{}
+
+func digestOf(data []byte) sandbox.Digest { return sandbox.Digest(canonical.Digest(data)) }

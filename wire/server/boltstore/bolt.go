@@ -3,7 +3,8 @@
 // at once.
 //
 // Bounds: those of store.Batch.
-// Errors: the operating system's and the database's, with "journal" before them.
+// Errors: the operating system's and the database's; of the opener and of what
+// is committed with "journal" before them.
 // Concurrency: as store.Store. Ownership: the store holds its file until Close.
 // Source: docs/wire.md "Operations: a call that is delivered more than once".
 package boltstore
@@ -42,7 +43,13 @@ func At(dir string) store.Opener {
 	if dir == "" {
 		return nil
 	}
-	return func() (store.Store, error) { return open(dir) }
+	return func() (store.Store, error) {
+		s, err := open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("journal %s: %w", dir, err)
+		}
+		return s, nil
+	}
 }
 
 func open(dir string) (store.Store, error) {
@@ -52,10 +59,10 @@ func open(dir string) (store.Store, error) {
 	// The journal holds what commands wrote: it is nobody else's to read.
 	db, err := bbolt.Open(filepath.Join(dir, File), 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("journal %s: another server holds it", dir)
+		return nil, errors.New("another server holds it")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("journal %s: %w", dir, err)
+		return nil, err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		meta, err := tx.CreateBucketIfNotExists([]byte("meta"))
@@ -63,7 +70,7 @@ func open(dir string) (store.Store, error) {
 			return err
 		}
 		if have := meta.Get([]byte("schema")); have != nil && string(have) != store.Schema {
-			return fmt.Errorf("journal %s: of form %q, not %q", dir, have, store.Schema)
+			return fmt.Errorf("of form %q, not %q", have, store.Schema)
 		}
 		for _, b := range store.Buckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(b)); err != nil {

@@ -11,7 +11,8 @@
 //
 // Bounds: memory is that of the keys, and twice one batch. A record is at most
 // 1 GiB.
-// Errors: the operating system's and *Damage, with "journal" before them.
+// Errors: the operating system's and *Damage; of the opener and of what is
+// committed with "journal" before them.
 // Concurrency: as store.Store. Ownership: the store holds a lock on its directory
 // until Close.
 // Source: docs/wire.md "Operations: a call that is delivered more than once".

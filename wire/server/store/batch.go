@@ -23,7 +23,7 @@ var ErrClosed = errors.New("journal: closed")
 // two.
 //
 // Bounds: 16 MiB of changes that nobody waits for stay in memory, for at most
-// 50 ms.
+// 50 ms, beside what comes while a commit runs, which callers bound.
 // Errors: that of the first commit that failed, from then on; ErrClosed.
 // Ownership: Close ends the goroutine.
 // Concurrency: all methods may be called at once; commits come one at a time.

@@ -6,7 +6,7 @@
 //
 // Bounds: keys of up to 1 KiB and values of up to 64 MiB; callers hold to them.
 // Errors: those of an implementation. A Store that once failed is not believed
-// again: every later call fails.
+// again: every later Queue and Sync fails.
 // Concurrency: the methods of a Store may be called at once.
 // Source: docs/wire.md "Operations: a call that is delivered more than once".
 package store
