@@ -123,6 +123,11 @@ func TestATornRecordIsCutOff(t *testing.T) {
 	wrong := bytes.Clone(data)
 	wrong[len(wrong)-1] ^= 1
 	files := [][]byte{zeros, wrong}
+	for n := int64(1); n < headBytes; n++ { // of the head so much was written, and zeros where the rest will be
+		part := bytes.Clone(data)
+		clear(part[at[2]+n:])
+		files = append(files, part)
+	}
 	for end := at[2] + 1; end < int64(len(data)); end++ {
 		files = append(files, data[:end])
 	}
@@ -152,6 +157,16 @@ func TestDamageIsRefused(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, File), file, 0o600))
 		if s, err := At(dir)(); err == nil {
 			t.Errorf("byte %d: taken, %v", n, s.Close())
+		}
+	}
+	for n := range at[:2] { // a block that was lost
+		dir := t.TempDir()
+		file := bytes.Clone(data)
+		clear(file[at[n] : at[n]+headBytes])
+		must(t, os.WriteFile(filepath.Join(dir, File), file, 0o600))
+		damage := (*Damage)(nil)
+		if _, err := At(dir)(); !errors.As(err, &damage) || damage.At != at[n] {
+			t.Errorf("record %d without a head: %v", n, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -133,8 +134,9 @@ func (s *log) load() error {
 
 // record reads the payload of the record at at in a file of size bytes. It is
 // torn where it is the last and not whole: it reaches over the end, or its sum is
-// wrong and it is followed by nothing, or nothing but zeros was written of its
-// head. Its length is held to what is there before anything is allocated.
+// wrong and it is followed by nothing, or its head was not written whole and no
+// whole record follows. Its length is held to what is there before anything is
+// allocated.
 func record(file io.ReaderAt, at, size int64) (payload []byte, torn bool, err error) {
 	var start [headBytes]byte
 	if size-at < headBytes {
@@ -146,10 +148,16 @@ func record(file io.ReaderAt, at, size int64) (payload []byte, torn bool, err er
 	length := int64(binary.BigEndian.Uint32(start[:]))
 	rest := size - at - headBytes
 	switch {
-	case start == [headBytes]byte{}:
-		return nil, true, nil
 	case crc32.Checksum(start[:4], castagnoli) != binary.BigEndian.Uint32(start[4:]):
-		return nil, false, &Damage{at, "the sum of its length is wrong"}
+		// Where it ends nobody can say any more. A crash leaves that of the last
+		// one; a record behind it was durable, and so was this.
+		switch more, err := follows(file, at+1, size); {
+		case err != nil:
+			return nil, false, err
+		case more:
+			return nil, false, &Damage{at, "the sum of its length is wrong, and records follow"}
+		}
+		return nil, true, nil
 	case length > rest:
 		return nil, true, nil
 	case length == 0 || length > maxRecord:
@@ -166,4 +174,29 @@ func record(file io.ReaderAt, at, size int64) (payload []byte, torn bool, err er
 		return nil, false, &Damage{at, "its sum is wrong"}
 	}
 	return payload, false, nil
+}
+
+// follows says whether a whole record begins anywhere from at on.
+func follows(file io.ReaderAt, at, size int64) (bool, error) {
+	r := bufio.NewReaderSize(io.NewSectionReader(file, at, size-at), 1<<16)
+	for ; at+headBytes < size; at++ {
+		start, err := r.Peek(headBytes)
+		if err != nil {
+			return false, err
+		}
+		length := int64(binary.BigEndian.Uint32(start))
+		if length > 0 && length <= min(maxRecord, size-at-headBytes) && crc32.Checksum(start[:4], castagnoli) == binary.BigEndian.Uint32(start[4:]) {
+			sum := crc32.New(castagnoli)
+			if _, err := io.Copy(sum, io.NewSectionReader(file, at+headBytes, length)); err != nil {
+				return false, err
+			}
+			if sum.Sum32() == binary.BigEndian.Uint32(start[8:]) {
+				return true, nil
+			}
+		}
+		if _, err := r.Discard(1); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
