@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"io"
+	"os"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
+
+// drain is how long what a dead command wrote may take to be read.
+const drain = 5 * time.Second
 
 // Execute runs a command to its end. What it left running ends with it.
 func (p *provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
@@ -55,7 +59,12 @@ func (p *provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	if err := r.kill(context.WithoutCancel(ctx)); err != nil {
 		return none, err
 	}
-	pumps.Wait() // nobody holds the other ends any more
+	// Most often nobody holds the other ends any more. But a command can have handed
+	// one to another of its instance, which lives.
+	for _, end := range []*os.File{r.stdin, r.stdout, r.stderr} {
+		_ = end.SetDeadline(time.Now().Add(drain))
+	}
+	pumps.Wait()
 	if over == "" {
 		select {
 		case over = <-full:

@@ -23,6 +23,7 @@ OUTPUTS = "/mnt/session/outputs"
 RESERVED = ["/dev", "/proc", "/run", "/sys", "/tmp", "/home/checkfu", "/workspace/.checkfu", OUTPUTS]
 # Who the workload is, outside. Nobody else has this number.
 OWNER = os.geteuid() if ROOTLESS else 101000
+DRAIN = 5  # seconds that reading what a dead command wrote may take
 GUEST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest.py")
 
 
@@ -246,20 +247,25 @@ def execute(instance, request, stdin):
 
 def exchange(command, stdin, most, deadline):
     """Writes and reads until both outputs ended, one is over its limit, or the
-    time is: then everything is killed, and what is left is read."""
+    time is: then everything is killed, and what is left is read. Not for long: a
+    command can have handed its ends to another of its instance, which lives."""
     kept, finished = {"stdout": bytearray(), "stderr": bytearray()}, True
     left = memoryview(stdin)
     with selectors.DefaultSelector() as ready:
         for name in kept:
             ready.register(getattr(command, name), selectors.EVENT_READ, name)
-        os.set_blocking(command.stdin, False)
+        for fd in (command.stdin, command.stdout, command.stderr):
+            os.set_blocking(fd, False)  # the workload can open them, and be faster
         ready.register(command.stdin, selectors.EVENT_WRITE, "stdin")
         while any(key.data != "stdin" for key in ready.get_map().values()):
             wait = deadline - time.monotonic()
             if finished and (wait <= 0 or max(map(len, kept.values())) > most):
                 finished = False
                 command.kill()
-            for key, _ in ready.select(max(wait, 0) if finished else None):
+                wait, deadline = DRAIN, time.monotonic() + DRAIN
+            elif wait <= 0:
+                break
+            for key, _ in ready.select(wait):
                 if key.data == "stdin":
                     try:
                         left = left[os.write(key.fd, left[: 1 << 16]):]
@@ -272,7 +278,10 @@ def exchange(command, stdin, most, deadline):
                         os.close(key.fd)
                         command.stdin = None
                     continue
-                data = os.read(key.fd, 1 << 16)
+                try:
+                    data = os.read(key.fd, 1 << 16)
+                except BlockingIOError:
+                    continue
                 if not data:
                     ready.unregister(key.fd)
                 elif len(kept[key.data]) <= most:

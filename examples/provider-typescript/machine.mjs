@@ -20,6 +20,8 @@ import { ROOTLESS } from "./settings.mjs";
 
 const TEXT = readFileSync(new URL("machine.sh", import.meta.url), "utf8");
 const NUL = Buffer.alloc(1);
+/** How long reading what a dead command wrote may take, in milliseconds. */
+const DRAIN = 5000;
 
 export const now = () => new Date().toISOString();
 
@@ -149,6 +151,11 @@ class Command {
     return (this.killing ??= this.end());
   }
 
+  /** Reads and writes no more. */
+  close() {
+    for (const stream of [this.input, this.out, this.err]) stream?.destroy();
+  }
+
   async end() {
     this.first?.stdin?.destroy();
     // Process 1 ends by itself; should it ever not, this ends it.
@@ -216,6 +223,8 @@ export async function execute(instance, request, stdin) {
     const was = command.killing !== undefined, finished = now();
     const finished_at = finished > started_at ? finished : started_at;
     await command.kill(); // what it started ends with it
+    // But it can have handed its ends to another command of its instance, which lives.
+    timer = setTimeout(() => setImmediate(() => command.close()), DRAIN);
     const [stdout, stderr] = await kept;
     for (const [stream, data] of Object.entries({ stdout, stderr })) {
       if (data.length > most) throw new Failure("SandboxOutputLimitExceeded", { stream, limit_bytes: most });
@@ -226,6 +235,6 @@ export async function execute(instance, request, stdin) {
   } finally {
     clearTimeout(timer);
     await command.kill();
-    for (const stream of [command.input, command.out, command.err]) stream?.destroy();
+    command.close();
   }
 }

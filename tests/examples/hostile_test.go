@@ -1,0 +1,110 @@
+package examples
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// holds takes the three streams of another command and keeps them, until that
+// one's tester says so or a minute is over.
+const holds = `
+import os, socket
+s = socket.socket(socket.AF_UNIX)
+s.bind("/tmp/s.new")
+s.listen(2)
+s.settimeout(60)
+os.rename("/tmp/s.new", "/tmp/s")
+c, _ = s.accept()
+held = socket.recv_fds(c, 1, 3)
+c.sendall(b"x")
+s.accept()
+`
+
+// hands gives them away and goes on for longer than it may.
+const hands = `
+import os, socket, time
+while not os.path.exists("/tmp/s"):
+    time.sleep(0.01)
+s = socket.socket(socket.AF_UNIX)
+s.connect("/tmp/s")
+socket.send_fds(s, [b"x"], [0, 1, 2])
+s.recv(1)
+os.write(1, b"handed")
+time.sleep(600)
+`
+
+const tells = `
+import socket
+socket.socket(socket.AF_UNIX).connect("/tmp/s")
+`
+
+// TestHandedStreams: a command that gives its streams to another, which lives,
+// ends at its timeout all the same, and what it wrote is there.
+func TestHandedStreams(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]func(*testing.T) string{
+		"go": goProgram, "python": python, "typescript": func(t *testing.T) string { return filepath.Join(typescript(t), "run") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, id := machine(t, path(t))
+			run := func(ctx context.Context, script string, seconds int64, stdin []byte) (sandbox.Settlement, error) {
+				return p.Execute(ctx, id, sandbox.Command{
+					Executable: guestPython, Arguments: []string{"-c", script}, WorkingDirectory: "/", Environment: map[string]string{},
+					TimeoutSeconds: seconds, OutputLimitBytes: 4096, Stdin: stdin,
+				})
+			}
+			holder := make(chan error, 1)
+			go func() {
+				_, err := run(t.Context(), holds, 120, nil)
+				holder <- err
+			}()
+			s, err := run(t.Context(), hands, 5, make([]byte, 1<<20))
+			if err != nil || !s.TimedOut || string(s.Stdout) != "handed" {
+				t.Errorf("%+v, %v", s, err)
+			}
+			select {
+			case err := <-holder:
+				t.Errorf("it ended no sooner than the one that holds its streams: %v", err)
+			default:
+				if s, err := run(t.Context(), tells, 30, nil); err != nil || s.Exit.ExitCode == nil || *s.Exit.ExitCode != 0 {
+					t.Errorf("%+v, %v", s, err)
+				}
+				if err := <-holder; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// guestPython is the one of the host that machines see too.
+const guestPython = "/usr/bin/python3"
+
+// machine starts a provider and gives an active instance of it.
+func machine(t *testing.T, path string) (*program, sandbox.InstanceID) {
+	t.Helper()
+	if _, err := os.Stat(guestPython); err != nil {
+		t.Skip("no " + guestPython)
+	}
+	p := spawn(t, path)
+	envelope, err := p.Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := request(envelope, sandbox.RetentionEphemeralZDR, "l")
+	q.Profile.ResourceLimits = envelope.MaximumResources
+	q.Profile.ResourceLimits.DiskBytes = 16 << 20
+	h, err := p.Provision(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Activate(t.Context(), h.Value.InstanceID); err != nil {
+		t.Fatal(err)
+	}
+	return p, h.Value.InstanceID
+}
