@@ -37,7 +37,7 @@ func open(state string) (p *provider, err error) {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(state, 0o711); err != nil {
+	if err := os.MkdirAll(state, reach); err != nil {
 		return nil, err
 	}
 	p = &provider{state: state, instances: map[sandbox.InstanceID]*instance{}, snapshots: map[sandbox.SnapshotID]*retained{}, epochs: map[string]int64{}, lost: map[sandbox.InstanceID]sandbox.Timestamp{}}
@@ -47,8 +47,7 @@ func open(state string) (p *provider, err error) {
 	if err := syscall.Flock(int(p.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another provider holds it (%w)", state, err), p.lock.Close())
 	}
-	// The workload's user has to reach its own directories, and sees no others.
-	err = os.Chmod(state, 0o711)
+	err = os.Chmod(state, reach)
 	if durable {
 		err = errors.Join(err, p.loadLost(), p.loadSnapshots())
 	}

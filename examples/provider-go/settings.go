@@ -24,6 +24,10 @@ var (
 	rootless = os.Geteuid() != 0
 	// owner is who the workload is, outside. Nobody else has this number.
 	owner = 101000
+	// reach is the mode of the state directory. A workload with a user of its own has
+	// to reach its directories, and sees no others. Where it has the provider's,
+	// nobody else may: its files can be setuid.
+	reach os.FileMode = 0o711
 	// image is the one image, the host's own system. It has no bytes of its own to
 	// digest; the constant stands for "whatever this host has", and the README says
 	// so.
@@ -32,7 +36,7 @@ var (
 
 func init() {
 	if rootless {
-		owner = os.Geteuid()
+		owner, reach = os.Geteuid(), 0o700
 	}
 }
 

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import machine  # noqa: E402
 from provider import Provider  # noqa: E402
 from server import Wire, listen  # noqa: E402
-from settings import NAME  # noqa: E402
+from settings import NAME, ROOTLESS  # noqa: E402
 
 NO_NAMESPACES = 4
 
@@ -24,7 +24,9 @@ def main():
     state = os.environ.get("CHECKFU_STATE") or tempfile.mkdtemp()
     os.makedirs(state, exist_ok=True)
     state = tempfile.mkdtemp(prefix="run-", dir=state)  # what a crash left there is not ours to know
-    os.chmod(state, 0o711)
+    # A workload with a user of its own has to reach its directories. Where it has
+    # that of the provider, nobody else may: its files can be setuid.
+    os.chmod(state, 0o700 if ROOTLESS else 0o711)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     why = machine.probe(state)
