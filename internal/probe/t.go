@@ -85,6 +85,10 @@ func (t *T) Census() ([]string, bool) {
 	return lines, true
 }
 
+// Patience is the longest wait for one answer, beyond what the call itself may
+// take.
+func (t *T) Patience() time.Duration { return t.run.o.Patience }
+
 // StreamBytes is how much a probe of throughput moves.
 func (t *T) StreamBytes() int64 { return t.run.o.StreamBytes }
 

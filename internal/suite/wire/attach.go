@@ -34,7 +34,7 @@ func (o *own) ask(m wire.StreamRequest) (stream, answer) {
 	if m.HeartbeatMS == 0 {
 		m.HeartbeatMS = beat
 	}
-	response, c, err := begin(o.t.Context(), o.t.Target().Wire, o.request(wire.ProcessStream, m))
+	response, c, err := begin(o.t.Context(), o.t, o.request(wire.ProcessStream, m))
 	o.t.Need("attach", err)
 	o.t.Defer(func() { c.Close() })
 	a := answer{status: response.StatusCode, header: response.Header}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -66,7 +67,7 @@ func atOnce(t *probe.T) {
 	got, errs := make([]answer, deliveries), make([]error, deliveries)
 	var all sync.WaitGroup
 	for i := range got {
-		all.Go(func() { got[i], errs[i] = deliver(t.Context(), t.Target().Wire, made) })
+		all.Go(func() { got[i], errs[i] = deliver(t.Context(), t, made) })
 	}
 	all.Wait()
 	for i, a := range got {
@@ -164,7 +165,7 @@ func durable(t *probe.T) (*own, sandbox.Timestamp) {
 func (o *own) forget(id sandbox.SnapshotID) {
 	o.t.Defer(func() {
 		undoing := o.request(wire.DestroySnapshot, wire.DestroySnapshotRequest{SnapshotID: id})
-		_, _ = deliver(o.t.Context(), o.t.Target().Wire, undoing)
+		_, _ = deliver(context.WithoutCancel(o.t.Context()), o.t, undoing)
 	})
 }
 

@@ -46,7 +46,7 @@ func (o *own) execute(script string) request {
 
 // destroy takes the machine away, also when the run was cancelled.
 func (o *own) destroy() {
-	_, _ = deliver(context.WithoutCancel(o.t.Context()), o.t.Target().Wire, o.request(wire.Destroy, wire.InstanceRequest{InstanceID: o.id}))
+	_, _ = deliver(context.WithoutCancel(o.t.Context()), o.t, o.request(wire.Destroy, wire.InstanceRequest{InstanceID: o.id}))
 }
 
 // raise lets a Runner of the next epoch of the lease make itself known: it

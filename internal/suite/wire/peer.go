@@ -15,9 +15,26 @@ import (
 	"github.com/checkfu/checkfu/wire"
 )
 
-// patience bounds one exchange by hand. Every answer of a provider comes within
-// the hold of one request, or in pieces of which none is that late.
+// patience is how long what must come is waited for: longer than the longest
+// hold of one request.
 const patience = wire.MaxWaitMS*time.Millisecond + 15*time.Second
+
+// longest bounds one exchange by hand, and one operation that is asked for again
+// and again. A provider that holds a call until it is done may take as long as
+// the run allows any call.
+func longest(t *probe.T) time.Duration { return max(patience, t.Patience()) }
+
+// pause lies between two questions of one kind, so that a target which holds
+// nothing is not asked without end.
+const pause = 10 * time.Millisecond
+
+// breathe waits for d, or until ctx is done.
+func breathe(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
 
 // of is the suite, for the lists.
 const of = report.Wire
@@ -93,18 +110,19 @@ func (q request) http(w *probe.Wire) (*http.Request, error) {
 // begin sends q on a connection of its own and returns the response as it
 // begins. Whoever reads it closes the connection.
 // Errors: what the network said.
-func begin(ctx context.Context, w *probe.Wire, q request) (*http.Response, net.Conn, error) {
+func begin(ctx context.Context, t *probe.T, q request) (*http.Response, net.Conn, error) {
+	w, limit := t.Target().Wire, longest(t)
 	r, err := q.http(w)
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := w.Dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(limit))
 	// A server may refuse a request before it took it whole.
 	wrote := make(chan error, 1)
 	go func() { wrote <- r.Write(c) }()
@@ -121,10 +139,36 @@ func begin(ctx context.Context, w *probe.Wire, q request) (*http.Response, net.C
 // maxAnswer is more than the longest answer.
 const maxAnswer = wire.MaxReadFilesBytes + 1<<20
 
-// deliver sends q and reads the whole answer.
+// deliver sends q and reads the whole answer. Where that is a 202, it is what the
+// operation comes to, unless q asks not to be held; and a rollback that is not
+// settled within one hold comes again.
 // Errors: what the network said: no response, or half of one.
-func deliver(ctx context.Context, w *probe.Wire, q request) (answer, error) {
-	response, c, err := begin(ctx, w, q)
+func deliver(ctx context.Context, t *probe.T, q request) (answer, error) {
+	if q.operation == "" {
+		q.operation = wire.NewOperationID()
+	}
+	next := q
+	for end := time.Now().Add(longest(t)); ; {
+		a, err := exchange(ctx, t, next)
+		wait, busy := pause, (*wire.Error)(nil)
+		switch {
+		case err != nil || q.wait < 0 || ctx.Err() != nil || time.Now().After(end):
+			return a, err
+		case a.status == http.StatusAccepted && q.endpoint != wire.PollOperation:
+			next = request{endpoint: wire.PollOperation, lease: q.lease, message: wire.OperationRequest{OperationID: q.operation, WaitMS: wire.DefaultWaitMS}}
+		case q.endpoint == wire.RollbackOperation && errors.As(a.failure(), &busy) && busy.Tag == wire.TagOverloaded:
+			wait = time.Duration(busy.RetryAfterMS) * time.Millisecond
+		default:
+			return a, err
+		}
+		breathe(ctx, wait)
+	}
+}
+
+// exchange sends q and reads the whole answer, whatever it is.
+// Errors: those of deliver.
+func exchange(ctx context.Context, t *probe.T, q request) (answer, error) {
+	response, c, err := begin(ctx, t, q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -135,7 +179,7 @@ func deliver(ctx context.Context, w *probe.Wire, q request) (answer, error) {
 
 // send is deliver for a probe, which stops where no answer came.
 func send(t *probe.T, q request) answer {
-	a, err := deliver(t.Context(), t.Target().Wire, q)
+	a, err := deliver(t.Context(), t, q)
 	t.Need("an-answer", err)
 	return a
 }
@@ -196,6 +240,6 @@ func split(body []byte) (all []wire.Frame, err error) {
 
 // undo rolls an operation back, however the probe ends.
 func undo(t *probe.T, l wire.Lease, id wire.OperationID, member wire.Endpoint) {
-	_, _ = deliver(context.WithoutCancel(t.Context()), t.Target().Wire,
+	_, _ = deliver(context.WithoutCancel(t.Context()), t,
 		request{endpoint: wire.RollbackOperation, lease: l, message: wire.RollbackRequest{OperationID: id, Member: member}})
 }

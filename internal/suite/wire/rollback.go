@@ -63,12 +63,12 @@ func undoneEarly(t *probe.T) {
 func undoneMeanwhile(t *probe.T) {
 	for range 4 { // one of them may meet it at work
 		o, q := provision(t)
-		w, ctx := t.Target().Wire, t.Context()
+		ctx := t.Context()
 		var made, undone answer
 		var failed, unsettled error
 		var both sync.WaitGroup
-		both.Go(func() { made, failed = deliver(ctx, w, q) })
-		both.Go(func() { undone, unsettled = deliver(ctx, w, o.back(o.made, wire.Provision)) })
+		both.Go(func() { made, failed = deliver(ctx, t, q) })
+		both.Go(func() { undone, unsettled = deliver(ctx, t, o.back(o.made, wire.Provision)) })
 		both.Wait()
 		t.Need("an-answer", errors.Join(failed, unsettled))
 		take(t, o.lease, made)
