@@ -95,28 +95,34 @@ func begin(o order) (pid int, reason string, err error) {
 		return 0, sandbox.ReasonStartFailed, err
 	}
 	defer report.Close()
-	p := o.Program
-	args := []string{stageCommand, strconv.FormatInt(o.MaxProcesses, 10), strconv.FormatInt(o.DiskBytes, 10), p.WorkingDirectory, strconv.Itoa(len(p.Environment))}
-	for key, value := range p.Environment {
-		args = append(args, key+"="+value)
+	// Everybody on the host reads the words of a process, but not its environment:
+	// that goes through a pipe. Not as the environment of the stage, which is this
+	// program and would heed GODEBUG.
+	environment, given, err := os.Pipe()
+	if err != nil {
+		return 0, sandbox.ReasonStartFailed, errors.Join(err, told.Close())
 	}
-	args = append(append(args, p.Executable), p.Arguments...)
+	defer given.Close()
+	p := o.Program
+	args := []string{stageCommand, strconv.FormatInt(o.MaxProcesses, 10), strconv.FormatInt(o.DiskBytes, 10), p.WorkingDirectory, p.Executable}
+	args = append(args, p.Arguments...)
 	outside := o.Owner
 	if o.Rootless { // process 1 is root of a namespace in which the provider's user is 0
 		outside = 0
 	}
 	one := []syscall.SysProcIDMap{{ContainerID: user, HostID: outside, Size: 1}}
 	pid, err = syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
-		Env: []string{}, Files: []uintptr{0, 1, 2, told.Fd()},
+		Env: []string{}, Files: []uintptr{0, 1, 2, told.Fd(), environment.Fd()},
 		Sys: &syscall.SysProcAttr{
 			Setsid: true, Cloneflags: syscall.CLONE_NEWUSER, UidMappings: one, GidMappings: one, GidMappingsEnableSetgroups: !o.Rootless,
 			Credential:  &syscall.Credential{Uid: user, Gid: user, NoSetGroups: o.Rootless},
 			AmbientCaps: []uintptr{capSetPcap, capSysResource}, // of its own namespace; given up before the program
 		},
 	})
-	if err = errors.Join(err, told.Close()); err != nil {
+	if err = errors.Join(err, told.Close(), environment.Close()); err != nil {
 		return 0, sandbox.ReasonStartFailed, err
 	}
+	_ = gob.NewEncoder(given).Encode(p.Environment) // to one that failed, which it reports, in vain
 	// Only the machine's programs hold its streams from here on.
 	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -185,6 +191,7 @@ func reap(child int, linger bool, control *os.File, tell func(string, ...any)) {
 func command() {
 	runtime.LockOSThread() // what is given up is this thread's, and exec keeps it
 	syscall.CloseOnExec(3)
+	syscall.CloseOnExec(4)
 	report := os.NewFile(3, "report")
 	reason, err := become(os.Args[1:])
 	fmt.Fprintf(report, "%s %v", reason, err)
@@ -201,11 +208,14 @@ func become(args []string) (reason string, err error) {
 	if err != nil {
 		return reason, err
 	}
-	count, err := strconv.Atoi(args[3])
-	if err != nil {
+	var given map[string]string
+	if err := gob.NewDecoder(os.NewFile(4, "environment")).Decode(&given); err != nil {
 		return reason, err
 	}
-	environment, argv := args[4:4+count], args[4+count:]
+	environment, argv := make([]string, 0, len(given)), args[3:]
+	for key, value := range given {
+		environment = append(environment, key+"="+value)
+	}
 	// A further user namespace would give it capabilities again.
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 		return reason, err

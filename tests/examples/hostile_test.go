@@ -2,11 +2,15 @@ package examples
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
 )
 
 // holds takes the three streams of another command and keeps them, until that
@@ -107,4 +111,45 @@ func machine(t *testing.T, path string) (*program, sandbox.InstanceID) {
 		t.Fatal(err)
 	}
 	return p, h.Value.InstanceID
+}
+
+// TestEnvironmentStaysInside: no process of the host has a value of the
+// environment among its words, which everybody can read.
+func TestEnvironmentStaysInside(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, id := machine(t, path(t))
+			mark := strings.TrimPrefix(string(wire.NewProcessID()), "pr_")
+			value := mark + strings.Repeat("x", 100<<10) // more than a pipe holds
+			over := make(chan error, 1)
+			go func() {
+				for range 60 {
+					s, err := p.Execute(t.Context(), id, sandbox.Command{
+						Executable: "/bin/sh", Arguments: []string{"-c", `echo "${#KEY}"`}, WorkingDirectory: "/",
+						Environment: map[string]string{"KEY": value}, TimeoutSeconds: 60, OutputLimitBytes: 4096,
+					})
+					if want := strconv.Itoa(len(value)) + "\n"; err != nil || string(s.Stdout) != want {
+						over <- fmt.Errorf("%+v, %w", s, err)
+						return
+					}
+				}
+				over <- nil
+			}()
+			for {
+				if n := running(mark); n > 0 {
+					t.Errorf("%d processes say it", n)
+				}
+				select {
+				case err := <-over:
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				default:
+				}
+			}
+		})
+	}
 }
