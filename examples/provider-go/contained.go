@@ -31,7 +31,14 @@ const (
 	notDirectory refusal = sandbox.ReasonNotDirectory
 	tooLarge     refusal = refusal(sandbox.RefusedTooLarge)
 	tooMany      refusal = sandbox.ReasonTooManyEntries
+	changed      refusal = sandbox.ReasonChanged // or under a lease of the workload
 )
+
+// moved says that what has a name is another thing by now.
+func moved(err error) bool {
+	why := refusal("")
+	return errors.As(err, &why) && why != changed
+}
 
 // descend gives the descriptor of a directory below base; the caller closes it.
 // With create, what is missing is made and belongs to owner.
@@ -104,7 +111,13 @@ func regular(base string, names []string) (*os.File, error) {
 	}
 	switch info.Mode & syscall.S_IFMT {
 	case syscall.S_IFREG:
-		return os.Open(numbered(found)) // the file that was looked at, whatever its name is now
+		// The file that was looked at, whatever its name is now. A workload may hold a
+		// lease on it, and an open that waits for it waits for 45 seconds.
+		file, err := os.OpenFile(numbered(found), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = changed
+		}
+		return file, err
 	case syscall.S_IFLNK:
 		return nil, outside
 	}
@@ -175,8 +188,11 @@ func list(base string, names []string, maximum int64, skip map[string]bool) ([]s
 			return tooMany
 		}
 		file, err := regular(base, slices.Concat(names, below))
+		if moved(err) {
+			return nil
+		}
 		if err != nil {
-			return nil // it is another thing by now
+			return err
 		}
 		defer file.Close()
 		sum := sha256.New()

@@ -44,8 +44,11 @@ func copyTree(from, to string, left *int64) error {
 			return err
 		case syscall.S_IFREG:
 			file, err := regular(from, below)
+			if moved(err) {
+				return nil
+			}
 			if err != nil {
-				return nil // it is another thing by now
+				return err
 			}
 			defer file.Close()
 			return copyFile(file, target, left)

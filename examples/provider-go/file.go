@@ -90,7 +90,7 @@ func (p *provider) ReadFiles(ctx context.Context, id sandbox.InstanceID, r sandb
 		}
 		data, err := i.content(f.Path, r.AllowedRoot, f.MaximumBytes)
 		switch why := refusal(""); {
-		case errors.As(err, &why):
+		case errors.As(err, &why) && sandbox.Refusal(why).Valid():
 			results[n].Refused = sandbox.Refusal(why)
 		case err != nil:
 			return nil, fault(op, f.Path, err)

@@ -47,7 +47,7 @@ def is_link(name, directory):
         return True
 
 
-def read(base, names, most):
+def read(base, names, most, path):
     """The bytes of a regular file, at most most of them."""
     try:
         directory = descend(base, names[:-1])
@@ -67,8 +67,12 @@ def read(base, names, most):
             raise Refusal("outside_root")
         if not stat.S_ISREG(mode):
             raise Refusal("not_regular")
-        with open("/proc/self/fd/%d" % found, "rb") as file:  # the file that was looked at, whatever its name is now
+        # The file that was looked at, whatever its name is now. A workload may hold a
+        # lease on it, and an open that waits for it waits for 45 seconds.
+        with open("/proc/self/fd/%d" % found, "rb", opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
             data = file.read(most + 1)
+    except BlockingIOError:
+        raise failed("changed", path)
     finally:
         os.close(found)
     if len(data) > most:
@@ -143,7 +147,7 @@ def listing(base, names, most, skip, root):
             elif stat.S_ISREG(mode):
                 if len(entries) == most:
                     raise failed("too_many_entries", root)
-                size, digest = summed(base, names + here)
+                size, digest = summed(base, names + here, root)
                 if digest:
                     entries.append((b"/".join(here), size, digest))
     entries.sort()
@@ -157,13 +161,15 @@ def mode_of(name, directory):
         return 0
 
 
-def summed(base, names):
+def summed(base, names, root):
     try:
         directory = descend(base, names[:-1])
         try:
             fd = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         finally:
             os.close(directory)
+    except BlockingIOError:  # the workload holds a lease on it
+        raise failed("changed", root)
     except (Refusal, OSError):
         return 0, None  # it is another thing by now
     total, size = hashlib.sha256(), 0

@@ -157,7 +157,7 @@ class Provider:
         owner = instance.owner(root)
         if owner is None or instance.owner(path) != owner:
             raise contained.Refusal("outside_root")
-        return contained.read(instance.roots[owner], parts(path, owner), most)
+        return contained.read(instance.roots[owner], parts(path, owner), most, path)
 
     def read_files(self, call):
         request = call.request

@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -149,6 +150,60 @@ func TestEnvironmentStaysInside(t *testing.T) {
 					return
 				default:
 				}
+			}
+		})
+	}
+}
+
+// leases holds a lease on a file until it is told to stop.
+const leases = `
+import fcntl, os, signal, time
+os.chdir("/mnt/session/outputs")
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open("leased", os.O_RDWR | os.O_CREAT)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open("ready", "w").close()
+while not os.path.exists("stop"):
+    time.sleep(0.01)
+`
+
+// TestLeasedFile: a file on which the workload holds a lease keeps nobody
+// waiting, and is not left out as if it were not there.
+func TestLeasedFile(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, id := machine(t, path(t))
+			over := make(chan error, 1)
+			go func() {
+				s, err := p.Execute(t.Context(), id, sandbox.Command{
+					Executable: guestPython, Arguments: []string{"-c", leases}, WorkingDirectory: "/", Environment: map[string]string{},
+					TimeoutSeconds: 120, OutputLimitBytes: 4096,
+				})
+				if err == nil && (s.Exit.ExitCode == nil || *s.Exit.ExitCode != 0) {
+					err = fmt.Errorf("%+v: %s", s.Exit, s.Stderr)
+				}
+				over <- err
+			}()
+			read := func(name string) error {
+				_, err := p.ReadFile(t.Context(), id, sandbox.FileRead{
+					Path: sandbox.OutputPath + "/" + name, AllowedRoot: sandbox.OutputPath, MaximumBytes: 99,
+				})
+				return err
+			}
+			until(t, "no lease is held", func() bool { return read("ready") == nil })
+			_, listed := p.Optional().ListDir.ListDir(t.Context(), id, sandbox.Listing{Root: sandbox.OutputPath, MaxEntries: 99})
+			for member, err := range map[string]error{"read_file": read("leased"), "list_dir": listed} {
+				if failed := (*sandbox.Error)(nil); !errors.As(err, &failed) || failed.Reason != sandbox.ReasonChanged {
+					t.Errorf("%s: %v", member, err)
+				}
+			}
+			if err := p.WriteFile(t.Context(), id, sandbox.FileWrite{Path: sandbox.OutputPath + "/stop", Content: []byte{}}); err != nil {
+				t.Error(err)
+			}
+			if err := <-over; err != nil {
+				t.Error(err)
 			}
 		})
 	}
