@@ -242,7 +242,7 @@ func (p *proxy) stop(t *testing.T, s syscall.Signal) {
 // connect dials the provider through the proxy.
 func (p *proxy) connect(t *testing.T, change func(*client.Options)) *client.Client {
 	t.Helper()
-	o := client.Options{Base: "http://" + p.listen, Token: token, Lease: lease, Heartbeat: time.Second, Deadline: time.Minute}
+	o := client.Options{Base: "http://" + p.listen, Token: token, Lease: lease, Heartbeat: 10 * time.Second, Deadline: time.Minute}
 	if p.secure {
 		o.Base, o.Pin = "https://"+p.listen, p.pin
 	}

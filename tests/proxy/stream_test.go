@@ -57,7 +57,11 @@ func TestStream(t *testing.T) {
 						t.Errorf("the proxy speaks %q", got)
 					}
 				}
-				c := x.connect(t, nil)
+				var change func(*client.Options)
+				if m.kind == "held" { // a client polls once it has missed two heartbeats, here soon
+					change = func(o *client.Options) { o.Heartbeat = time.Second }
+				}
+				c := x.connect(t, change)
 				echo(t, open(t, c, active(t, c), "cat"))
 				follow, poll, _ := o.attachments()
 				if m.poll != (poll > 0) || !m.poll && follow != 1 {
