@@ -78,6 +78,7 @@ func wireFenceFaults() []Saboteur {
 
 // known is what a saboteur remembers of leases, also over a crash.
 type known struct {
+	mu                      sync.Mutex
 	epochs, lowest, crashed map[string]int64
 	owners                  map[string]string // of instances
 }
@@ -130,8 +131,9 @@ func fencing(rule func(*known, *Env, *wireCall) bool) func(http.Handler, *Env) h
 	return func(h http.Handler, env *Env) http.Handler {
 		value, _ := all.LoadOrStore(env, &known{epochs: map[string]int64{}, lowest: map[string]int64{}, owners: map[string]string{}})
 		k := value.(*known)
-		var mu sync.Mutex
+		k.mu.Lock()
 		k.crashed = maps.Clone(k.epochs)
+		k.mu.Unlock()
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c := &wireCall{w: w, r: r}
 			c.endpoint, _ = wire.ParsePath(r.URL.Path)
@@ -150,7 +152,7 @@ func fencing(rule func(*known, *Env, *wireCall) bool) func(http.Handler, *Env) h
 			if found := instanceID.FindSubmatch(head[:n]); found != nil {
 				_ = json.Unmarshal(found[1], &c.instance)
 			}
-			mu.Lock()
+			k.mu.Lock()
 			if _, seen := k.lowest[c.lease]; !seen {
 				k.lowest[c.lease] = c.epoch
 			}
@@ -159,7 +161,7 @@ func fencing(rule func(*known, *Env, *wireCall) bool) func(http.Handler, *Env) h
 			if _, seen := k.owners[c.instance]; !seen && c.instance != "" {
 				k.owners[c.instance] = c.lease
 			}
-			mu.Unlock()
+			k.mu.Unlock()
 			if on {
 				h.ServeHTTP(w, r)
 			}

@@ -43,7 +43,10 @@ func (l *listening) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, socket, s, nil) }()
+	go func() {
+		defer close(served) // it may be asked for twice, where the next start fails
+		served <- server.Serve(ctx, socket, s, nil)
+	}()
 	l.client, err = client.Dial(ctx, l.options())
 	l.end = func() error {
 		if l.client != nil {
