@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -178,11 +179,11 @@ func write(base string, names []string, w sandbox.FileWrite) error {
 
 // list names every regular file below a directory, in ascending order of path
 // bytes. skip are directories that belong to another mount.
-func list(base string, names []string, maximum int64, skip map[string]bool) ([]sandbox.DirEntry, error) {
+func list(ctx context.Context, base string, names []string, maximum int64, skip map[string]bool) ([]sandbox.DirEntry, error) {
 	entries := []sandbox.DirEntry{}
 	err := visit(base, names, skip, func(below []string, _ int, mode uint32) error {
-		if mode != syscall.S_IFREG {
-			return nil
+		if err := ctx.Err(); err != nil || mode != syscall.S_IFREG {
+			return err
 		}
 		if int64(len(entries)) == maximum {
 			return tooMany
@@ -195,8 +196,13 @@ func list(base string, names []string, maximum int64, skip map[string]bool) ([]s
 			return err
 		}
 		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		// What is appended meanwhile is not read: there may be no end of it.
 		sum := sha256.New()
-		size, err := io.Copy(sum, file)
+		size, err := io.Copy(sum, io.LimitReader(awaited{ctx, file}, info.Size()))
 		entries = append(entries, sandbox.DirEntry{
 			Path: strings.Join(below, "/"), Size: size, Digest: sandbox.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil))),
 		})
@@ -204,6 +210,20 @@ func list(base string, names []string, maximum int64, skip map[string]bool) ([]s
 	})
 	slices.SortFunc(entries, func(a, b sandbox.DirEntry) int { return strings.Compare(a.Path, b.Path) })
 	return entries, err
+}
+
+// awaited is read only while somebody waits for it. A file with holes costs a
+// workload nothing, whatever its size.
+type awaited struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (a awaited) Read(b []byte) (int, error) {
+	if err := a.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return a.from.Read(b)
 }
 
 // visit calls f for everything below a directory, a directory before what is in

@@ -115,7 +115,10 @@ func (p *provider) ListDir(ctx context.Context, id sandbox.InstanceID, l sandbox
 	if place == "" {
 		return nil, sandbox.FailedAt(op, l.Root, sandbox.ReasonOutsideRoot, nil)
 	}
-	entries, err := list(i.roots[place], parts(l.Root, place), l.MaxEntries, i.inner(place))
+	entries, err := list(ctx, i.roots[place], parts(l.Root, place), l.MaxEntries, i.inner(place))
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, fault(op, l.Root, err)
 	}

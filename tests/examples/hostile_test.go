@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
@@ -103,7 +105,6 @@ func machine(t *testing.T, path string) (*program, sandbox.InstanceID) {
 	}
 	q := request(envelope, sandbox.RetentionEphemeralZDR, "l")
 	q.Profile.ResourceLimits = envelope.MaximumResources
-	q.Profile.ResourceLimits.DiskBytes = 16 << 20
 	h, err := p.Provision(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
@@ -206,5 +207,31 @@ func TestLeasedFile(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestListingEnds: nobody digests a file of zeros without end for a caller who
+// went; a provider that did would not end either, when its machine is told to.
+func TestListingEnds(t *testing.T) {
+	t.Parallel()
+	p, id := machine(t, goProgram(t))
+	s, err := p.Execute(t.Context(), id, sandbox.Command{
+		Executable: "/bin/sh", Arguments: []string{"-c", "for n in 1 2 3 4; do truncate -s 60G /mnt/session/outputs/$n; done"}, WorkingDirectory: "/",
+		Environment: map[string]string{}, TimeoutSeconds: 60, OutputLimitBytes: 4096,
+	})
+	if err != nil || s.Exit.ExitCode == nil || *s.Exit.ExitCode != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := p.Optional().ListDir.ListDir(ctx, id, sandbox.Listing{Root: sandbox.OutputPath, MaxEntries: 99}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it listed, or %v", err)
+	}
+	_ = p.Close()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.end(t); err != nil {
+		t.Error(err)
 	}
 }
