@@ -43,7 +43,9 @@ func (o *own) ask(m wire.StreamRequest) (stream, answer) {
 		c.Close()
 		return stream{}, a
 	}
-	return stream{wire.NewReader(response.Body), func() { c.Close() }, func(d time.Duration) { _ = c.SetReadDeadline(time.Now().Add(d)) }}, a
+	s := stream{wire.NewReader(response.Body), func() { c.Close() }, func(d time.Duration) { _ = c.SetReadDeadline(time.Now().Add(d)) }}
+	s.limit(patience)
+	return s, a
 }
 
 // read attaches a reader that is not refused.
@@ -55,11 +57,9 @@ func (o *own) read(m wire.StreamRequest) stream {
 	return s
 }
 
-// attach follows a process from cursor on. Nothing of it takes long.
+// attach follows a process from cursor on.
 func (o *own) attach(p wire.Opened, cursor int64) stream {
-	s := o.read(wire.StreamRequest{ProcessID: p.ProcessID, Cursor: cursor})
-	s.limit(quick)
-	return s
+	return o.read(wire.StreamRequest{ProcessID: p.ProcessID, Cursor: cursor})
 }
 
 // until reads frames up to one that is wanted, and what was written by then.
@@ -81,19 +81,22 @@ func (s stream) until(want func(wire.Frame) bool) (f wire.Frame, out []byte, err
 	}
 }
 
-// errMissed is what did not come for ten heartbeats.
-var errMissed = errors.New("nothing but ten pings")
+// errMissed is what did not come.
+var errMissed = errors.New("nothing but pings for " + quick.String())
 
-// soon is until, for what must come without anything that it waits for.
+// soon is until, for what must come without anything that it waits for. Ten
+// pings alone are no time: a provider may give them as often as it likes, and a
+// reader that was held up finds many at once.
 func (s stream) soon(want func(wire.Frame) bool) (f wire.Frame, out []byte, err error) {
-	pings := 0
+	pings, began, missed := 0, time.Now(), false
 	f, out, err = s.until(func(f wire.Frame) bool {
-		if f.Type == wire.TypePing {
-			pings++
+		if pings++; f.Type != wire.TypePing {
+			pings, began = 0, time.Now()
 		}
-		return pings == 10 || want(f)
+		missed = pings >= 10 && time.Since(began) > quick
+		return missed || want(f)
 	})
-	if pings == 10 {
+	if missed {
 		err = errMissed
 	}
 	return f, out, err
@@ -199,13 +202,24 @@ func (o *own) wait(p wire.Opened, ms int64) answer {
 	return send(o.t, o.request(wire.ProcessWait, wire.WaitRequest{InstanceID: o.id, ProcessID: p.ProcessID, WaitMS: ms}))
 }
 
-// exit waits for an exit: for long, but for no more than ten answers. It is the
-// zero value where none came.
-func (o *own) exit(p wire.Opened) sandbox.Exit {
-	for range 10 {
-		if w := value[wire.Waited](o.t, "wait", o.wait(p, 5000)); w.Exit != nil {
-			return *w.Exit
+// waited is process_wait until there is an exit, or it is refused: a hold may be
+// as short as the provider likes, so what is bounded is the time. One that holds
+// nothing is asked for some ten seconds.
+func (o *own) waited(p wire.Opened, ms int64) answer {
+	for began, n := time.Now(), 1; ; n++ {
+		a := o.wait(p, ms)
+		w, err := wire.Decode[wire.Waited](a.body)
+		if a.failure() != nil || err != nil || !w.Running || n == 500 || time.Since(began) > patience {
+			return a
 		}
+		breathe(o.t.Context(), pause)
+	}
+}
+
+// exit waits for an exit. It is the zero value where none came.
+func (o *own) exit(p wire.Opened) sandbox.Exit {
+	if w := value[wire.Waited](o.t, "wait", o.waited(p, 5000)); w.Exit != nil {
+		return *w.Exit
 	}
 	return sandbox.Exit{}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -76,15 +77,15 @@ func overlong(t *probe.T, e wire.Endpoint, l wire.Lease) answer {
 	_, err = c.Write(head.Bytes())
 	t.Need("sent", err)
 	_ = c.SetReadDeadline(time.Now().Add(early))
-	a, err := c.answer()
-	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+	_, err = c.in.Peek(1)
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_, _ = c.Write(bytes.Repeat([]byte(" "), int(traits.RequestBytes)+1)) // it may stop reading where it likes
 		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
-		a, err = c.answer()
 	}
+	a, err := c.answer()
 	t.Need("an-answer", err)
 	return a
 }

@@ -119,6 +119,7 @@ func streamFenced(t *probe.T) {
 	_, _, err := s.until(is(wire.TypeOpen))
 	t.Need("opened", err)
 	o.raise()
+	s.limit(quick)
 	f, _, err := s.until(is(wire.TypeDetach))
 	if !t.Check("ended", err == nil, "a detach within "+quick.String(), err) {
 		return
@@ -127,6 +128,7 @@ func streamFenced(t *probe.T) {
 	t.Check("reason", err == nil && d.Reason == wire.DetachFenced, string(wire.DetachFenced), d.Reason)
 	// The process goes on for its new owner, and nothing of it leaks to the old.
 	value[wire.Window](t, "input", o.input(p, 0, t.Nonce()+"\n", false))
+	s.limit(quick)
 	f, err = s.Next()
 	t.Check("nothing-behind", err == io.EOF, "the end of the body", "a frame of type "+strconv.Itoa(int(f.Type)))
 }
@@ -199,8 +201,8 @@ func crashed(t *probe.T) {
 	p := o.open("exec cat")
 	mark := t.Nonce() + "\n"
 	value[wire.Window](t, "input", o.input(p, 0, mark, false))
-	_, out, err := o.attach(p, 0).until(func(f wire.Frame) bool { return f.Type == wire.TypeOut && len(f.Payload) >= 8+len(mark) })
-	t.Check("output", err == nil && string(out) == mark, mark, string(out))
+	got, err := o.attach(p, 0).says(mark)
+	t.Check("output", err == nil && got == mark, mark, got)
 	t.Restart()
 	a := send(t, o.request(wire.ProcessWait, wire.WaitRequest{InstanceID: o.id, ProcessID: p.ProcessID}))
 	failure := a.failure()
@@ -217,6 +219,6 @@ func crashed(t *probe.T) {
 		return
 	}
 	value[wire.Window](t, "goes-on", o.input(p, int64(len(mark)), mark, true))
-	_, out, err = o.attach(p, 0).until(is(wire.TypeOutEnd))
+	_, out, err := o.attach(p, 0).until(is(wire.TypeOutEnd))
 	t.Check("resumed", err == nil && string(out) == mark+mark, mark+mark, string(out))
 }

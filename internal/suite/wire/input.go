@@ -109,9 +109,13 @@ func bufferFull(t *probe.T) {
 	_, err := s.says(ready)
 	t.Need("runs", err)
 	const most = 2 * wire.MaxInputBufferBytes
+	const pipe = 64 << 10 // more than what the machine may take while it is asked
 	offset, credit := p.InputOffset, p.InputCredit
-	for full := false; !full; {
-		n := min(credit+1, wire.MaxInputBytes)
+	for full, asked := false, 0; !full; asked++ {
+		if asked == 1000 {
+			t.Fatal("refused", string(wire.TagInputBufferFull)+" once the buffer is full", "credit without end")
+		}
+		n := min(credit+pipe, wire.MaxInputBytes)
 		a := o.input(p, offset, strings.Repeat("y", int(n)), false)
 		tag, e := refusedBy(a)
 		if full = tag == wire.TagInputBufferFull; !full {
@@ -154,7 +158,6 @@ func halfClosed(t *probe.T) {
 	mark, text := t.Nonce()+"\n", strings.Repeat(t.Nonce(), 64)
 	p := o.open("cat; echo " + mark[:len(mark)-1] + "; exec sleep 600")
 	s := o.attach(p, 0)
-	s.limit(patience)
 	o.feed(p, 0, text, true)
 	got, err := s.says(text + mark)
 	if !t.Check("goes-on", err == nil && got == text+mark, "all input, and what is written behind its end", fmt.Sprint(len(got), err)) {
@@ -245,7 +248,6 @@ func signalOnce(t *probe.T) {
 	first, second, third := t.Nonce()+"\n", t.Nonce()+"\n", t.Nonce()+"\n"
 	p := o.open("trap '' INT; echo " + first[:len(first)-1] + "; read -r line; trap - INT; echo " + second[:len(second)-1] + `; read -r line; echo "$line"`)
 	s := o.attach(p, 0)
-	s.limit(patience)
 	_, err := s.says(first)
 	t.Need("runs", err)
 	id := wire.NewOperationID()
@@ -279,7 +281,7 @@ func waitAnyTime(t *probe.T) {
 	o.feed(p, 0, "\n", false)
 	check := func(id string) {
 		exit := sandbox.Exit{}
-		if a := o.wait(p, wire.DefaultWaitMS); t.Check(id, a.failure() == nil, "the exit", a.failure()) {
+		if a := o.waited(p, wire.DefaultWaitMS); t.Check(id, a.failure() == nil, "the exit", a.failure()) {
 			if w := value[wire.Waited](t, "form", a); w.Exit != nil {
 				exit = *w.Exit
 			}

@@ -26,7 +26,7 @@ func longest(t *probe.T) time.Duration { return max(patience, t.Patience()) }
 
 // pause lies between two questions of one kind, so that a target which holds
 // nothing is not asked without end.
-const pause = 10 * time.Millisecond
+const pause = 20 * time.Millisecond
 
 // breathe waits for d, or until ctx is done.
 func breathe(ctx context.Context, d time.Duration) {

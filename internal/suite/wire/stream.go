@@ -238,7 +238,6 @@ func closedEarly(t *probe.T) {
 	mark, file := t.Nonce()+"\n", t.Nonce()
 	p := o.open("echo " + mark[:len(mark)-1] + `; exec cat >"$HOME"/` + file)
 	s := o.attach(p, 0)
-	s.limit(patience)
 	f, out, err := s.soon(is(wire.TypeOutEnd))
 	if !t.Check("at-once", err == nil && string(out) == mark, "out_end while it runs", err) {
 		return

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"errors"
 	"io"
+	"os"
 	"strconv"
 
 	"github.com/checkfu/checkfu/internal/probe"
@@ -55,6 +57,7 @@ func lowWater(t *probe.T) {
 	for n := int64(0); end <= p.OutputWindowBytes; n++ {
 		o.feed(p, n, "\n", false)
 		end += round
+		s.limit(patience)
 		_, _, err := s.soon(func(f wire.Frame) bool {
 			offset, data, err := f.Output()
 			return f.Type == wire.TypeOut && err == nil && offset+int64(len(data)) == end
@@ -109,6 +112,7 @@ func overrun(t *probe.T) {
 	// Here the reader stands still.
 	exit := o.exit(p)
 	t.Check("killed", killed(exit), "an exit by a signal", exitText(exit))
+	s.limit(patience)
 	ends := false
 	for err == nil && !ends {
 		if f, err = s.Next(); err != nil {
@@ -127,8 +131,17 @@ func overrun(t *probe.T) {
 			ends = true
 		}
 	}
-	t.Check("told", ends || err != io.EOF, "truncated", err)
+	t.Check("told", ends || broken(err), "truncated, or a connection that breaks", err)
 	truncated(t, o, "again", p, next)
+}
+
+// broken says that a connection broke: nobody ended what it carried, and its
+// reader did not give up. A frame is no less broken by that than the rest.
+func broken(err error) bool {
+	if bad := (*wire.FrameError)(nil); errors.As(err, &bad) && bad.Reason != wire.FrameTruncation {
+		return false
+	}
+	return err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 func stalled(t *probe.T) {
@@ -145,6 +158,7 @@ func stalled(t *probe.T) {
 	if !t.Check("exits", exited(exit, 6), "code 6", exitText(exit)) {
 		return
 	}
+	s.limit(patience)
 	_, rest, whole := s.rest().output()
 	t.Check("whole", whole && n+len(rest) == much, strconv.Itoa(much), n+len(rest))
 }
