@@ -1,6 +1,7 @@
 // Instances: what each of them holds, and how it goes.
 import { execute } from "./machine.mjs";
 import { makeDisk, unmake } from "./root.mjs";
+import { NAME } from "./settings.mjs";
 
 /** @typedef {import("./journal.mjs").Operation} Operation */
 
@@ -45,7 +46,7 @@ export class Instance {
   /** Ends what runs in it at its deadline; it stays until it is swept. */
   watch() {
     const left = Date.parse(this.value.expires_at) - Date.now();
-    if (left <= 0) void this.end();
+    if (left <= 0) this.end().catch((why) => console.error(`${NAME}: ${this.id} ends later: ${why}`));
     else this.timer = setTimeout(() => this.watch(), Math.min(left, 2 ** 31 - 1)).unref(); // the longest that a timer takes
   }
 
@@ -57,7 +58,10 @@ export class Instance {
       await Promise.all([...this.running].map((command) => command.kill()));
       await unmake(this.disk);
       await unmake(this.table);
-    })());
+    })().catch((why) => {
+      this.ending = undefined; // for whoever tries again
+      throw why;
+    }));
   }
 
   /** @param {Wire.Command} command @param {Buffer} stdin */

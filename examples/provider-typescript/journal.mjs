@@ -79,7 +79,10 @@ export class Journal {
     if (operation.rolledBack) return;
     if (operation.owned && !operation.rolling) throw conflict("an allocation that nobody named yet", "owned").during(member + "_rollback");
     const { undo } = operation;
-    await (operation.rolling ??= undo ? undo() : Promise.resolve());
+    await (operation.rolling ??= (undo ? undo() : Promise.resolve()).catch((why) => {
+      operation.rolling = undefined; // for whoever tries again
+      throw why;
+    }));
     operation.rolledBack = true;
     operation.answer = undefined;
     operation.since = Date.now();

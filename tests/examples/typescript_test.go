@@ -99,6 +99,40 @@ func TestTypeScript(t *testing.T) {
 	conforms(t, p, "typescript", conformance.Options{Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute}, 6, 3)
 }
 
+// TestTypeScriptTriesAgain: what failed to end once can be ended, also by a
+// rollback, and a failure at the deadline does not end the provider.
+func TestTypeScriptTriesAgain(t *testing.T) {
+	const script = `
+import { Instance } from "./instance.mjs";
+import { Journal } from "./journal.mjs";
+const broken = () => {
+  let left = 1;
+  const instance = new Instance("/none", "/none", { instance_id: "i", expires_at: "2000-01-01T00:00:00.000Z" });
+  instance.running.add({ kill: async () => { if (left-- > 0) throw new Error("once"); } });
+  return instance;
+};
+const late = broken();
+late.watch();
+await new Promise((later) => setTimeout(later));
+await late.end();
+const instance = broken(), journal = new Journal(() => true);
+await journal.perform("o", "provision", "", async (operation) => {
+  operation.undo = () => instance.end();
+  return {};
+});
+await journal.rollback("o", "provision").then(() => console.log("it did not fail"), () => {});
+await journal.rollback("o", "provision");
+console.log("done");
+`
+	cmd := exec.CommandContext(t.Context(), "node", "--input-type=module", "-e", script)
+	cmd.Dir = typescript(t)
+	var said strings.Builder
+	cmd.Stderr = &said
+	if out, err := cmd.Output(); err != nil || string(out) != "done\n" || !strings.Contains(said.String(), "i ends later: Error: once") {
+		t.Errorf("%v\n%s%s", err, out, &said)
+	}
+}
+
 // TestTypeScriptKilled: a provider that is killed takes every process of its
 // machines with it, also one that has stopped itself.
 func TestTypeScriptKilled(t *testing.T) {
