@@ -20,6 +20,7 @@ import (
 // provider holds all instances and snapshots.
 type provider struct {
 	state string
+	made  bool     // by itself, and taken away at its end
 	lock  *os.File // one provider has a state directory
 
 	mu        sync.Mutex
@@ -32,7 +33,8 @@ type provider struct {
 // open takes a state directory, erases what an earlier provider left of its
 // instances, and takes up its snapshots. "" is a new directory.
 func open(state string) (p *provider, err error) {
-	if state == "" {
+	made := state == ""
+	if made {
 		if state, err = os.MkdirTemp("", name+"-"); err != nil {
 			return nil, err
 		}
@@ -40,7 +42,7 @@ func open(state string) (p *provider, err error) {
 	if err := os.MkdirAll(state, reach); err != nil {
 		return nil, err
 	}
-	p = &provider{state: state, instances: map[sandbox.InstanceID]*instance{}, snapshots: map[sandbox.SnapshotID]*retained{}, epochs: map[string]int64{}, lost: map[sandbox.InstanceID]sandbox.Timestamp{}}
+	p = &provider{state: state, made: made, instances: map[sandbox.InstanceID]*instance{}, snapshots: map[sandbox.SnapshotID]*retained{}, epochs: map[string]int64{}, lost: map[sandbox.InstanceID]sandbox.Timestamp{}}
 	if p.lock, err = os.Open(state); err != nil {
 		return nil, err
 	}
@@ -80,13 +82,16 @@ func (p *provider) close() error {
 	if !durable {
 		err = errors.Join(err, os.Remove(p.instanceDir()))
 	}
+	if p.made {
+		err = errors.Join(err, os.RemoveAll(p.state))
+	}
 	return errors.Join(err, p.lock.Close())
 }
 
 const probeName = "probe"
 
 // probe runs a command as any other would run, before anything is promised.
-func (p *provider) probe(ctx context.Context) error {
+func (p *provider) probe(ctx context.Context) (err error) {
 	value := sandbox.Instance{Profile: sandbox.Profile{ResourceLimits: sandbox.Resources{DiskBytes: 1 << 20, MaxProcesses: 64}}}
 	i, err := newInstance(filepath.Join(p.instanceDir(), probeName), value, nil)
 	if err != nil {

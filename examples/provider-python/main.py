@@ -21,7 +21,7 @@ def main():
     token, address = os.environ.pop("CHECKFU_TOKEN", ""), os.environ.get("CHECKFU_LISTEN", "")
     if not 32 <= len(token) <= 512 or not address:
         sys.exit("%s: set CHECKFU_LISTEN to unix:PATH or HOST:PORT and CHECKFU_TOKEN to 32 to 512 characters" % NAME)
-    state = os.environ.get("CHECKFU_STATE") or tempfile.mkdtemp()
+    state = os.environ.get("CHECKFU_STATE") or tempfile.gettempdir()
     os.makedirs(state, exist_ok=True)
     state = tempfile.mkdtemp(prefix="run-", dir=state)  # what a crash left there is not ours to know
     # A workload with a user of its own has to reach its directories. Where it has

@@ -102,6 +102,23 @@ func spawnOn(t *testing.T, path, state string) *program {
 	}
 }
 
+// TestOwnState: a provider that was given no directory takes away the one that
+// it makes.
+func TestOwnState(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			script := filepath.Join(t.TempDir(), "script")
+			text := "#!/bin/sh\nmkdir \"$CHECKFU_STATE\"\nTMPDIR=$CHECKFU_STATE CHECKFU_STATE= exec '" + path(t) + "'\n"
+			if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			spawn(t, script) // and nothing is left of it
+		})
+	}
+}
+
 // leave ends a provider as the suite does, and wants nothing left of it.
 func (p *program) leave(t *testing.T) {
 	_ = p.Close()
