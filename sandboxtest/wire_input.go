@@ -84,7 +84,7 @@ func wireInputFaults() []Saboteur {
 				if e, ok := failure.(*wire.Error); err == nil && ok && e.Tag == wire.TagInputBufferFull {
 					c.env.Fire()
 					e.InputOffset, e.InputCredit = e.InputOffset+max(e.InputCredit, 1), 0
-					a.fail(e)
+					a.refuse(e)
 				}
 			}
 			return true

@@ -168,16 +168,6 @@ func (t *reply) become(m wire.Message) {
 	t.say(string(body))
 }
 
-// fail makes the answer an error.
-func (t *reply) fail(failure error) {
-	body, status, err := wire.EncodeError(failure)
-	if err != nil {
-		panic(err)
-	}
-	t.status = status
-	t.say(string(body))
-}
-
 // wireLiveFaults are wrong in a live process as it is reached over a wire.
 func wireLiveFaults() []Saboteur {
 	return slices.Concat(wireStreamFaults(), wireWindowFaults(), wireInputFaults())

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,6 +75,26 @@ func wireOperationFaults() []Saboteur {
 				return a.refuse(sandbox.Conflict(sandbox.OpOpenProcess, "no_process", "process_already_open"))
 			})(h, env)
 		}},
+		{ID: "Y81b", Fault: "what opens a process begins its program twice", Kills: "wire.operation.again.process/run-once", Serve: changed(func(r *http.Request) bool {
+			if !byHand(r) || r.URL.Path != wire.OpenProcess.Path() {
+				return false
+			}
+			body := bodyOf(r)
+			m, err := wire.Decode[wire.OpenProcessRequest](body)
+			if err != nil || len(m.Process.Arguments) == 0 {
+				return false
+			}
+			script := &m.Process.Arguments[len(m.Process.Arguments)-1]
+			first, _, several := strings.Cut(*script, "; ")
+			if !several || !strings.HasPrefix(first, "echo x >>") {
+				return false
+			}
+			*script = first + "; " + *script
+			if body, err = wire.Encode(m); err == nil {
+				setBody(r, body)
+			}
+			return err == nil
+		})},
 		{ID: "Y82", Fault: "what was dispatched can be aborted", Kills: "wire.operation.again.active-write/abort-after-dispatch", Serve: of(wire.AbortActiveWrite, func(a *reply) bool {
 			if a.status != http.StatusConflict || bytes.Contains(a.body.Bytes(), []byte("Wire")) {
 				return false

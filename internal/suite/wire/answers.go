@@ -95,16 +95,13 @@ func errorBodies(t *probe.T) {
 // absentees is one request for each member that may be absent.
 func absentees(t *probe.T, o *own) map[sandbox.Operation]request {
 	file, expires := sandbox.HomePath+"/"+t.Nonce(), sandbox.At(t.Now().Add(time.Hour))
-	c := probe.Command("true")
 	all := map[sandbox.Operation]wire.Message{
 		sandbox.OpReadFiles:        wire.ReadFilesRequest{InstanceID: o.id, AllowedRoot: sandbox.HomePath, Files: []sandbox.FileMember{{Path: file, MaximumBytes: 1}}, AggregateMaximumBytes: 1},
 		sandbox.OpListDir:          wire.ListRequest{InstanceID: o.id, Root: sandbox.HomePath, MaxEntries: 1},
 		sandbox.OpListProjectDir:   wire.ListRequest{InstanceID: o.id, Root: sandbox.HomePath, MaxEntries: 1},
 		sandbox.OpSnapshot:         wire.SnapshotRequest{InstanceID: o.id, ExpiresAt: expires},
 		sandbox.OpBeginActiveWrite: wire.BeginActiveWriteRequest{InstanceID: o.id, Targets: []string{file}},
-		sandbox.OpOpenProcess: wire.OpenProcessRequest{InstanceID: o.id, ProcessID: wire.NewProcessID(), Process: sandbox.ProcessRequest{
-			Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment,
-		}},
+		sandbox.OpOpenProcess:      wire.OpenProcessRequest{InstanceID: o.id, ProcessID: wire.NewProcessID(), Process: process("true")},
 	}
 	asked := map[sandbox.Operation]request{}
 	for member, message := range all {

@@ -252,10 +252,13 @@ func (o *own) take(id wire.ProcessID) answer {
 	return send(o.t, o.request(wire.ProcessDestroy, wire.ProcessRequest{InstanceID: o.id, ProcessID: id}))
 }
 
+// process is a live process that runs a script.
+func process(script string) sandbox.ProcessRequest {
+	c := probe.Command(script)
+	return sandbox.ProcessRequest{Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment}
+}
+
 // opening is the request that opens script as a live process.
 func (o *own) opening(id wire.ProcessID, script string) request {
-	c := probe.Command(script)
-	return o.request(wire.OpenProcess, wire.OpenProcessRequest{InstanceID: o.id, ProcessID: id, Process: sandbox.ProcessRequest{
-		Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment,
-	}})
+	return o.request(wire.OpenProcess, wire.OpenProcessRequest{InstanceID: o.id, ProcessID: id, Process: process(script)})
 }

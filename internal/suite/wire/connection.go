@@ -99,8 +99,7 @@ func limits(t *probe.T) {
 	for _, e := range all {
 		a := overlong(t, e, l)
 		if refused(t, string(e), a, wire.TagPayloadTooLarge) {
-			var got *wire.Error
-			errors.As(a.failure(), &got)
+			_, got := refusedBy(a)
 			traits, _ := e.Traits()
 			t.Check(string(e), got.MaximumBytes == traits.RequestBytes, strconv.FormatInt(traits.RequestBytes, 10), got.MaximumBytes)
 		}

@@ -40,14 +40,11 @@ func brokenOff(t *probe.T) {
 		}
 		return faultproxy.Fault{Kind: faultproxy.CutResponse, After: cutsPast + int64(at[2*n])*cutsStep/256 + int64(at[2*n+1])/16}
 	})
-	command := probe.Command(script + "; read -r line; exit 7")
 	opener := c.Optional().OpenProcess
 	if opener == nil {
 		t.Fatal("member", "open_process", "none")
 	}
-	p, err := opener.OpenProcess(t.Context(), o.id, string(wire.NewProcessID()), sandbox.ProcessRequest{
-		Executable: command.Executable, Arguments: command.Arguments, WorkingDirectory: command.WorkingDirectory, Environment: command.Environment,
-	})
+	p, err := opener.OpenProcess(t.Context(), o.id, string(wire.NewProcessID()), process(script+"; read -r line; exit 7"))
 	t.Need("open", err)
 	got := make([]byte, len(want))
 	n, err := probe.Bounded(t, func() (int, error) { return io.ReadFull(p.Output(), got) })

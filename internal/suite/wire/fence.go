@@ -36,12 +36,11 @@ func fenceProbes() []probe.Probe {
 // scoped is one request for each endpoint that is served and works on an
 // instance. None of them would be right but for its lease.
 func scoped(t *probe.T, id sandbox.InstanceID) map[wire.Endpoint]wire.Message {
-	file, expires, process := sandbox.HomePath+"/"+t.Nonce(), sandbox.At(t.Now().Add(time.Hour)), wire.NewProcessID()
-	c := probe.Command("true")
+	file, expires, live := sandbox.HomePath+"/"+t.Nonce(), sandbox.At(t.Now().Add(time.Hour)), wire.NewProcessID()
 	all := map[wire.Endpoint]wire.Message{
 		wire.WriteFile: wire.FileCall{InstanceID: id, Path: file, Digest: emptyDigest},
 		wire.Activate:  wire.InstanceRequest{InstanceID: id},
-		wire.Execute:   wire.ExecuteCall{InstanceID: id, Command: c},
+		wire.Execute:   wire.ExecuteCall{InstanceID: id, Command: probe.Command("true")},
 		wire.ReadFile:  wire.ReadFileRequest{InstanceID: id, Path: file, AllowedRoot: sandbox.HomePath, MaximumBytes: 1},
 		wire.Destroy:   wire.InstanceRequest{InstanceID: id},
 		wire.Cleanup:   wire.CleanupRequest{Now: sandbox.At(t.Now()), OrphanedBefore: "1970-01-01T00:00:00.000Z"},
@@ -71,14 +70,12 @@ func scoped(t *probe.T, id sandbox.InstanceID) map[wire.Endpoint]wire.Message {
 		all[wire.DispatchActiveWrite], all[wire.AbortActiveWrite], all[wire.InspectActiveWrite] = transaction, transaction, transaction
 	}
 	if optional.OpenProcess != nil {
-		all[wire.OpenProcess] = wire.OpenProcessRequest{InstanceID: id, ProcessID: process, Process: sandbox.ProcessRequest{
-			Executable: c.Executable, Arguments: c.Arguments, WorkingDirectory: c.WorkingDirectory, Environment: c.Environment,
-		}}
-		all[wire.ProcessStream] = wire.StreamRequest{InstanceID: id, ProcessID: process, AttachID: wire.NewAttachID(), HeartbeatMS: wire.MinHeartbeatMS}
-		all[wire.ProcessInput] = wire.InputCall{InstanceID: id, ProcessID: process}
-		all[wire.ProcessWait] = wire.WaitRequest{InstanceID: id, ProcessID: process}
-		all[wire.ProcessSignal] = wire.SignalRequest{InstanceID: id, ProcessID: process, Signal: sandbox.SignalKill}
-		all[wire.ProcessDestroy] = wire.ProcessRequest{InstanceID: id, ProcessID: process}
+		all[wire.OpenProcess] = wire.OpenProcessRequest{InstanceID: id, ProcessID: live, Process: process("true")}
+		all[wire.ProcessStream] = wire.StreamRequest{InstanceID: id, ProcessID: live, AttachID: wire.NewAttachID(), HeartbeatMS: wire.MinHeartbeatMS}
+		all[wire.ProcessInput] = wire.InputCall{InstanceID: id, ProcessID: live}
+		all[wire.ProcessWait] = wire.WaitRequest{InstanceID: id, ProcessID: live}
+		all[wire.ProcessSignal] = wire.SignalRequest{InstanceID: id, ProcessID: live, Signal: sandbox.SignalKill}
+		all[wire.ProcessDestroy] = wire.ProcessRequest{InstanceID: id, ProcessID: live}
 	}
 	return all
 }
@@ -99,8 +96,7 @@ func staleRefused(t *probe.T) {
 		}
 		a := send(t, request{endpoint: e, lease: o.stale(), message: message})
 		if refused(t, string(e), a, wire.TagLeaseFenced) {
-			var fenced *wire.Error
-			errors.As(a.failure(), &fenced)
+			_, fenced := refusedBy(a)
 			t.Check("current-epoch", fenced.LeaseEpoch == o.lease.Epoch, strconv.FormatInt(o.lease.Epoch, 10), fenced.LeaseEpoch)
 		}
 	}
@@ -177,10 +173,8 @@ func reconciled(t *probe.T) {
 func rolledBackLater(t *probe.T) {
 	o := allocate(t, probe.Shape{})
 	o.raise()
-	a := send(t, o.request(wire.RollbackOperation, wire.RollbackRequest{OperationID: o.made, Member: wire.Provision}))
-	t.Check("settled", value[wire.Settled](t, "rollback", a).Settled, "settled: true", a.body)
-	a = send(t, o.request(wire.Activate, wire.InstanceRequest{InstanceID: o.id}))
-	t.Refused("gone", a.failure(), &sandbox.Error{Kind: sandbox.InstanceNotFound})
+	o.undone(o.made, wire.Provision)
+	o.gone("gone")
 }
 
 func epochKept(t *probe.T) {

@@ -60,9 +60,7 @@ func (a answer) words() string {
 }
 
 func atOnce(t *probe.T) {
-	q := t.Request(probe.Shape{})
-	l := wire.Lease{ID: q.LeaseID, Epoch: q.LeaseEpoch}
-	made := request{endpoint: wire.Provision, lease: l, operation: wire.NewOperationID(), message: wire.ProvisionRequest(q)}
+	o, made := provision(t, probe.Shape{})
 	const deliveries = 3
 	got, errs := make([]answer, deliveries), make([]error, deliveries)
 	var all sync.WaitGroup
@@ -72,27 +70,25 @@ func atOnce(t *probe.T) {
 	all.Wait()
 	for i, a := range got {
 		t.Need("an-answer", errs[i])
-		take(t, l, a)
+		take(t, o.lease, a)
 	}
 	value[wire.InstanceHandoff](t, "provision", got[0])
 	for _, a := range got[1:] {
 		same(t, "at-once", got[0], a)
 	}
 	late := send(t, made)
-	take(t, l, late)
+	take(t, o.lease, late)
 	same(t, "later", got[0], late)
 }
 
 func mismatch(t *probe.T) {
-	q := t.Request(probe.Shape{})
-	o := &own{t: t, lease: wire.Lease{ID: q.LeaseID, Epoch: q.LeaseEpoch}}
-	made := request{endpoint: wire.Provision, lease: o.lease, operation: wire.NewOperationID(), message: wire.ProvisionRequest(q)}
+	o, made := provision(t, probe.Shape{})
 	first := send(t, made)
 	take(t, o.lease, first)
 	o.id = value[wire.InstanceHandoff](t, "provision", first).Value.InstanceID
-	other := q
+	other, _ := made.message.(wire.ProvisionRequest)
 	other.RunID = t.ID("run_")
-	made.message = wire.ProvisionRequest(other)
+	made.message = other
 	a := send(t, made)
 	take(t, o.lease, a)
 	refused(t, "body", a, wire.TagOperationMismatch)
@@ -104,12 +100,20 @@ func mismatch(t *probe.T) {
 	t.Check("no-effect", a.failure() == nil, "an instance that is there", a.failure())
 }
 
-// twice sends a request under one id two times.
-func twice(t *probe.T, q request) answer {
+// twice sends a request under one id two times. Each answer is given to owners
+// first: the second may be of something else.
+func twice(t *probe.T, q request, owners ...func(answer)) answer {
 	q.operation = wire.NewOperationID()
-	first := send(t, q)
+	ask := func() answer {
+		a := send(t, q)
+		for _, own := range owners {
+			own(a)
+		}
+		return a
+	}
+	first := ask()
 	t.Need(string(q.endpoint), first.failure())
-	same(t, string(q.endpoint), first, send(t, q))
+	same(t, string(q.endpoint), first, ask())
 	return first
 }
 
@@ -161,6 +165,20 @@ func durable(t *probe.T) (*own, sandbox.Timestamp) {
 	return allocate(t, probe.Durable(probe.Shape{})).activate(), sandbox.At(t.Now().Add(time.Hour))
 }
 
+// taken destroys, at the end of the probe, the snapshot that an answer is of.
+func (o *own) taken(a answer) {
+	if h, err := wire.Decode[wire.SnapshotHandoff](a.body); a.failure() == nil && err == nil {
+		o.forget(h.Value.SnapshotID)
+	}
+}
+
+// released is taken for the answer of a release.
+func (o *own) released(a answer) {
+	if h, err := wire.Decode[wire.ReleasedHandoff](a.body); a.failure() == nil && err == nil && h.Value.Snapshot != nil {
+		o.forget(h.Value.Snapshot.SnapshotID)
+	}
+}
+
 // forget destroys a snapshot at the end of the probe.
 func (o *own) forget(id sandbox.SnapshotID) {
 	o.t.Defer(func() {
@@ -179,29 +197,24 @@ func resume(t *probe.T, s sandbox.Snapshot) request {
 
 func snapshotsAgain(t *probe.T) {
 	o, expires := durable(t)
-	taken := value[wire.SnapshotHandoff](t, "snapshot", twice(t, o.request(wire.Snapshot, wire.SnapshotRequest{InstanceID: o.id, ExpiresAt: expires}))).Value
-	o.forget(taken.SnapshotID)
+	taken := value[wire.SnapshotHandoff](t, "snapshot", twice(t, o.request(wire.Snapshot, wire.SnapshotRequest{InstanceID: o.id, ExpiresAt: expires}), o.taken)).Value
 	q := resume(t, taken)
-	a := twice(t, q)
-	take(t, q.lease, a)
+	value[wire.InstanceHandoff](t, "resume", twice(t, q, func(a answer) { take(t, q.lease, a) }))
 	if t.Has(report.SnapshotClone) {
-		a := twice(t, o.request(wire.CloneSnapshot, wire.CloneRequest{Snapshot: taken, TargetSessionID: t.ID("ses_")}))
-		o.forget(value[wire.SnapshotHandoff](t, "clone_snapshot", a).Value.SnapshotID)
+		value[wire.SnapshotHandoff](t, "clone_snapshot", twice(t, o.request(wire.CloneSnapshot, wire.CloneRequest{Snapshot: taken, TargetSessionID: t.ID("ses_")}), o.taken))
 	}
-	released := value[wire.ReleasedHandoff](t, "release", twice(t, o.request(wire.Release, wire.ReleaseRequest{InstanceID: o.id, ExpiresAt: expires}))).Value
-	if released.Snapshot != nil {
-		o.forget(released.Snapshot.SnapshotID)
-	}
+	value[wire.ReleasedHandoff](t, "release", twice(t, o.request(wire.Release, wire.ReleaseRequest{InstanceID: o.id, ExpiresAt: expires}), o.released))
 	twice(t, o.request(wire.DestroySnapshot, wire.DestroySnapshotRequest{SnapshotID: taken.SnapshotID}))
 }
 
 func openedAgain(t *probe.T) {
 	o := allocate(t, probe.Shape{}).activate()
-	c, count := probe.Command(""), t.Nonce()
-	twice(t, o.request(wire.OpenProcess, wire.OpenProcessRequest{InstanceID: o.id, ProcessID: wire.NewProcessID(), Process: sandbox.ProcessRequest{
-		Executable: c.Executable, Arguments: []string{"-c", `echo x >>"$HOME"/` + count + `; exec cat`},
-		WorkingDirectory: c.WorkingDirectory, Environment: c.Environment,
-	}}))
+	count, ready := t.Nonce(), t.Nonce()+"\n"
+	a := twice(t, o.opening(wire.NewProcessID(), `echo x >>"$HOME"/`+count+"; echo "+ready[:len(ready)-1]+"; exec cat"))
+	_, err := o.attach(value[wire.Opened](t, "open", a), 0).says(ready)
+	t.Need("runs", err)
+	got := o.lines(count)
+	t.Check("run-once", got == "x", "x", got)
 }
 
 func writesAgain(t *probe.T) {

@@ -17,13 +17,24 @@ type own struct {
 	made  wire.OperationID // the provision
 }
 
-// allocate makes a machine by hand.
-func allocate(t *probe.T, s probe.Shape) *own {
+// provision is a provision that was not sent.
+func provision(t *probe.T, s probe.Shape) (*own, request) {
 	q := t.Request(s)
 	o := &own{t: t, lease: wire.Lease{ID: q.LeaseID, Epoch: q.LeaseEpoch}, made: wire.NewOperationID()}
-	a := send(t, request{endpoint: wire.Provision, lease: o.lease, operation: o.made, message: wire.ProvisionRequest(q)})
-	o.id = value[wire.InstanceHandoff](t, "provision", a).Value.InstanceID
-	t.Defer(o.destroy)
+	return o, request{endpoint: wire.Provision, lease: o.lease, operation: o.made, message: wire.ProvisionRequest(q)}
+}
+
+// allocate makes a machine by hand. What it cannot name it rolls back.
+func allocate(t *probe.T, s probe.Shape) *own {
+	o, q := provision(t, s)
+	t.Defer(func() {
+		if o.id == "" {
+			undo(t, o.lease, o.made, wire.Provision)
+			return
+		}
+		o.destroy()
+	})
+	o.id = value[wire.InstanceHandoff](t, "provision", send(t, q)).Value.InstanceID
 	return o
 }
 

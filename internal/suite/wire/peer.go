@@ -150,13 +150,14 @@ func deliver(ctx context.Context, t *probe.T, q request) (answer, error) {
 	next := q
 	for end := time.Now().Add(longest(t)); ; {
 		a, err := exchange(ctx, t, next)
-		wait, busy := pause, (*wire.Error)(nil)
+		wait := pause
+		tag, busy := refusedBy(a)
 		switch {
 		case err != nil || q.wait < 0 || ctx.Err() != nil || time.Now().After(end):
 			return a, err
 		case a.status == http.StatusAccepted && q.endpoint != wire.PollOperation:
 			next = request{endpoint: wire.PollOperation, lease: q.lease, message: wire.OperationRequest{OperationID: q.operation, WaitMS: wire.DefaultWaitMS}}
-		case q.endpoint == wire.RollbackOperation && errors.As(a.failure(), &busy) && busy.Tag == wire.TagOverloaded:
+		case q.endpoint == wire.RollbackOperation && tag == wire.TagOverloaded:
 			wait = time.Duration(busy.RetryAfterMS) * time.Millisecond
 		default:
 			return a, err

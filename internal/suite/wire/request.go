@@ -49,8 +49,7 @@ func revision(t *probe.T) {
 		if !refused(t, "refused", a, wire.TagUnsupported) {
 			continue
 		}
-		var e *wire.Error
-		errors.As(a.failure(), &e)
+		_, e := refusedBy(a)
 		t.Check("supported", slices.Contains(e.Supported, wire.Revision), wire.Revision, strings.Join(e.Supported, " "))
 	}
 }
@@ -137,8 +136,7 @@ func headers(t *probe.T) {
 		q := c.request
 		q.change = set(c.header, c.values...)
 		if a := send(t, q); refused(t, c.id, a, wire.TagMalformed) {
-			var e *wire.Error
-			errors.As(a.failure(), &e)
+			_, e := refusedBy(a)
 			t.Check("pointer", e.Pointer == strings.ToLower(c.header), strings.ToLower(c.header), e.Pointer)
 		}
 	}

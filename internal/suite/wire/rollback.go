@@ -38,13 +38,6 @@ func (o *own) undone(id wire.OperationID, member wire.Endpoint) answer {
 	return a
 }
 
-// provision is a provision that was not sent.
-func provision(t *probe.T) (*own, request) {
-	q := t.Request(probe.Shape{})
-	o := &own{t: t, lease: wire.Lease{ID: q.LeaseID, Epoch: q.LeaseEpoch}, made: wire.NewOperationID()}
-	return o, request{endpoint: wire.Provision, lease: o.lease, operation: o.made, message: wire.ProvisionRequest(q)}
-}
-
 // gone records that the instance is not there any more.
 func (o *own) gone(id string) {
 	a := send(o.t, o.request(wire.Activate, wire.InstanceRequest{InstanceID: o.id}))
@@ -53,7 +46,7 @@ func (o *own) gone(id string) {
 
 func undoneEarly(t *probe.T) {
 	undoneMeanwhile(t)
-	o, q := provision(t)
+	o, q := provision(t, probe.Shape{})
 	o.undone(o.made, wire.Provision)
 	a := send(t, q)
 	take(t, o.lease, a)
@@ -62,7 +55,7 @@ func undoneEarly(t *probe.T) {
 
 func undoneMeanwhile(t *probe.T) {
 	for range 4 { // one of them may meet it at work
-		o, q := provision(t)
+		o, q := provision(t, probe.Shape{})
 		ctx := t.Context()
 		var made, undone answer
 		var failed, unsettled error

@@ -2,8 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -104,11 +102,6 @@ func anyCursor(t *probe.T) {
 	}
 }
 
-func digestOf(b []byte) sandbox.Digest {
-	sum := sha256.Sum256(b)
-	return sandbox.Digest("sha256:" + hex.EncodeToString(sum[:]))
-}
-
 func saidOnce(t *probe.T) {
 	o := allocate(t, probe.Shape{}).activate()
 	mark := t.Nonce() + "\n"
@@ -121,7 +114,7 @@ func saidOnce(t *probe.T) {
 			e, err := wire.Decode[wire.OutEnd](ends[0].Payload)
 			t.Need("form", err)
 			t.Check("offset", e.Offset == int64(len(mark)), strconv.Itoa(len(mark)), e.Offset)
-			t.Check("digest", e.Digest == digestOf([]byte(mark)), "the digest of all output", e.Digest)
+			t.Check("digest", e.Digest == wire.RequestDigest([]byte(mark)), "the digest of all output", e.Digest)
 		}
 		t.Check("err-end", len(h.of(wire.TypeErrEnd)) == 1, "one err_end", h)
 		if exits := h.of(wire.TypeExit); t.Check("exit", len(exits) == 1, "one exit", h) {
