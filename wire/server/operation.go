@@ -69,24 +69,15 @@ func (c *call) scope(id sandbox.InstanceID) error {
 	return nil
 }
 
-// await sends the answer of an operation, or 202 once it was held for wait.
+// await sends the answer of an operation, or 202 once it was held for wait. A
+// server that leaves waits for its operations, and so do their callers: what
+// ended may have been the reason to leave, and nobody would be there to ask.
 func (c *call) await(o *operation, wait time.Duration) error {
-	select {
-	case <-o.finished:
-	default:
-		due, stop := c.s.clock.NewTimer(wait)
-		defer stop()
-		select {
-		case <-o.finished:
-		case <-due:
-			return c.accepted(o)
-		case <-c.s.leaving:
-			return c.accepted(o)
-		case <-c.r.Context().Done():
-			return c.r.Context().Err() // nobody reads it
-		}
+	if !c.s.answering() {
+		return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
 	}
-	a, err := c.s.journal.result(o)
+	a, err := c.outcome(o, wait)
+	c.s.answers.Done()
 	if err != nil {
 		return err
 	}
@@ -94,14 +85,29 @@ func (c *call) await(o *operation, wait time.Duration) error {
 	return nil
 }
 
-// accepted says that an operation goes on.
-func (c *call) accepted(o *operation) error {
-	a, err := said(wire.Running{OperationID: o.id, State: string(running)})
-	if err == nil {
-		a.status = http.StatusAccepted
-		c.s.send(c.w, a)
+func (c *call) outcome(o *operation, wait time.Duration) (answer, error) {
+	due, stop := c.s.clock.NewTimer(wait)
+	defer stop()
+	select {
+	case <-o.finished:
+	case <-due:
+	case <-c.s.ctx.Done():
+	case <-c.r.Context().Done():
+		return answer{}, c.r.Context().Err() // nobody reads it
 	}
-	return err
+	select { // several may be so, and this one is the news
+	case <-o.finished:
+		return c.s.journal.result(o)
+	default:
+		return accepted(o)
+	}
+}
+
+// accepted says that an operation goes on.
+func accepted(o *operation) (answer, error) {
+	a, err := said(wire.Running{OperationID: o.id, State: string(running)})
+	a.status = http.StatusAccepted
+	return a, err
 }
 
 // run calls the provider and settles the operation.

@@ -34,15 +34,18 @@ func (s *Server) rollback(c *call) error {
 		defer stop()
 		select {
 		case <-u.settled:
+		case <-due:
+		case <-s.ctx.Done():
+		case <-c.r.Context().Done():
+			return c.r.Context().Err()
+		}
+		select {
+		case <-u.settled:
 			if u.err != nil {
 				return u.err
 			}
-		case <-due:
+		default:
 			return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
-		case <-s.leaving:
-			return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
-		case <-c.r.Context().Done():
-			return c.r.Context().Err()
 		}
 	}
 	return c.reply(wire.Settled{Settled: true})

@@ -36,12 +36,14 @@ type Server struct {
 	cancel  context.CancelFunc
 	calls   chan struct{} // one for each call that is served
 	holds   chan struct{} // one for each that waits for something
-	leaving chan struct{} // closed by Close: who waits, waits no longer
+	leaving chan struct{} // closed by Close: who waits for a process, waits no longer
 	bodies  atomic.Int64  // bytes of requests that are held
 
 	mu      sync.Mutex
 	closing bool
+	closed  bool           // the work is done
 	work    sync.WaitGroup // operations and rollbacks
+	answers sync.WaitGroup // calls that wait for an operation, until they have its answer
 }
 
 type envelope struct {
@@ -175,7 +177,7 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 	s.mu.Lock()
 	closing := s.closing
 	s.mu.Unlock()
-	if closing {
+	if closing && c.endpoint != wire.PollOperation { // whose operation is waited for
 		return nil, overloaded
 	}
 	size := max(c.r.ContentLength, 0)
@@ -208,9 +210,22 @@ func (s *Server) goes(fn func()) bool {
 	return true
 }
 
+// answering counts a caller in who waits for an operation; false once there is
+// none any more.
+func (s *Server) answering() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.answers.Add(1)
+	return true
+}
+
 // Close drains the server: streams get detach{draining}, new calls are refused
 // as overloaded, operations that run are waited for until ctx is done and then
-// cancelled, live processes end, and the journal is closed. A provider that does
+// cancelled, and whoever waits for one of them gets its answer; live processes
+// end, and the journal is closed. A provider that does
 // not come back is left behind after 30 s more.
 // Errors: ctx's where something was cancelled; the store's. A second Close does
 // nothing.
@@ -224,14 +239,19 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	close(s.leaving)
 	s.processes.drain()
-	done := make(chan struct{})
+	worked, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		s.work.Wait()
+		close(worked)
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.answers.Wait()
 		close(done)
 	}()
 	var err error
 	select {
-	case <-done:
+	case <-worked:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

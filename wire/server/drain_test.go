@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/checkfu/checkfu/sandbox"
+	"github.com/checkfu/checkfu/wire"
+)
+
+// leaver is a provider of which each call is the reason why its server leaves:
+// the call ends only after the server began to.
+type leaver struct {
+	f     *fixture
+	hooks *hooked
+	leave func()
+}
+
+func newLeaver(t *testing.T) *leaver {
+	t.Helper()
+	l := &leaver{hooks: &hooked{}}
+	l.f = newFixture(t, hook(l.hooks))
+	l.leave = sync.OnceFunc(func() {
+		go l.f.stop()
+		<-l.f.s.leaving
+	})
+	return l
+}
+
+// Whoever made the call that a server ends with has its answer, and is not told
+// to ask again where nobody answers any more.
+func TestTheLastCallIsAnswered(t *testing.T) {
+	for name, last := range map[string]func(*leaver){
+		"provision": func(l *leaver) {
+			l.hooks.provision = func(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
+				l.leave()
+				return l.hooks.Provider.Provision(ctx, r)
+			}
+			id := l.f.provision("").Value.InstanceID
+			l.f.must(l.hooks.Provider.Destroy(l.f.Context(), id))
+		},
+		"execute": func(l *leaver) {
+			id := l.f.active()
+			l.hooks.execute = func(ctx context.Context, id sandbox.InstanceID, c sandbox.Command) (sandbox.Settlement, error) {
+				l.leave()
+				return l.hooks.Provider.Execute(ctx, id, c)
+			}
+			if r := l.f.call(wire.Execute, "", wire.ExecuteCall{InstanceID: id, Command: command("echo x")}); r.status != http.StatusOK {
+				l.f.Errorf("%d %s", r.status, r.body)
+			}
+		},
+		"its failure": func(l *leaver) {
+			id := l.f.active()
+			l.hooks.activate = func(context.Context, sandbox.InstanceID) (sandbox.Handoff[sandbox.Instance], error) {
+				l.leave()
+				return sandbox.Handoff[sandbox.Instance]{}, sandbox.NoInstance(sandbox.OpActivate, id)
+			}
+			l.f.want(l.f.call(wire.Activate, "", wire.InstanceRequest{InstanceID: id}), sandbox.NoInstance(sandbox.OpActivate, id))
+		},
+		"rollback": func(l *leaver) {
+			l.hooks.provision = func(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
+				h, err := l.hooks.Provider.Provision(ctx, r)
+				undo := h.Rollback
+				h.Rollback = func(ctx context.Context) error {
+					l.leave()
+					return undo(ctx)
+				}
+				return h, err
+			}
+			op := wire.NewOperationID()
+			l.f.provision(op)
+			ok[wire.Settled](l.f, l.f.call(wire.RollbackOperation, "", wire.RollbackRequest{OperationID: op, Member: wire.Provision}))
+			if left := l.f.memory.Census(); len(left) != 0 {
+				l.f.Errorf("left %v", left)
+			}
+		},
+		"a poll that comes while it leaves": func(l *leaver) {
+			left, end := make(chan struct{}), make(chan struct{})
+			l.hooks.provision = func(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
+				l.leave()
+				close(left)
+				<-end
+				return l.hooks.Provider.Provision(ctx, r)
+			}
+			op := wire.NewOperationID()
+			l.f.wait = 0
+			if r := l.f.call(wire.Provision, op, provisionRequest()); r.status != http.StatusAccepted {
+				l.f.Fatalf("%d %s", r.status, r.body)
+			}
+			<-left
+			if r := l.f.call(wire.PollOperation, "", wire.OperationRequest{OperationID: op}); r.status != http.StatusAccepted {
+				l.f.Errorf("%d %s", r.status, r.body)
+			}
+			go func() {
+				for handlersOf("outcome") == 0 {
+					runtime.Gosched()
+				}
+				close(end)
+			}()
+			got := ok[wire.InstanceHandoff](l.f, l.f.call(wire.PollOperation, "", wire.OperationRequest{OperationID: op, WaitMS: 20_000}))
+			l.f.must(l.hooks.Provider.Destroy(l.f.Context(), got.Value.InstanceID))
+		},
+	} {
+		t.Run(name, func(t *testing.T) { last(newLeaver(t)) })
+	}
+}
