@@ -45,7 +45,7 @@ type RequestHeader struct {
 // Preconditions: h is what ParseRequestHeader would return.
 func (h RequestHeader) Set(header map[string][]string, e Endpoint) {
 	t, _ := e.Traits()
-	set := func(name, value string) { header[name] = []string{value} }
+	set := setter(header)
 	set(HeaderWire, Revision)
 	if h.Token != "" {
 		set(HeaderAuthorization, "Bearer "+h.Token)
@@ -62,6 +62,15 @@ func (h RequestHeader) Set(header map[string][]string, e Endpoint) {
 		set(HeaderDeadline, strconv.FormatInt(max(1, min(h.Deadline, MaxDeadline).Milliseconds()), 10))
 	}
 	set(HeaderWait, strconv.FormatInt(h.Wait.Milliseconds(), 10))
+}
+
+// setter sets headers whose values share one allocation.
+func setter(header map[string][]string) func(name, value string) {
+	values := make([]string, 0, 7)
+	return func(name, value string) {
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
 }
 
 // ParseRequestHeader reads the headers of a request to e. A header given twice
@@ -116,7 +125,7 @@ type ResponseHeader struct {
 // Set puts h into header, which is an http.Header. On a framed response it also
 // asks every intermediary to pass on each frame at once.
 func (h ResponseHeader) Set(header map[string][]string, framed bool) {
-	set := func(name, value string) { header[name] = []string{value} }
+	set := setter(header)
 	set(HeaderWire, Revision)
 	set(HeaderCapabilities, string(h.Capabilities))
 	set(HeaderBoot, string(h.Boot))

@@ -19,9 +19,13 @@ type Reader struct {
 	last       Frame
 }
 
-// firstBytes is the buffer that a reader begins with. It grows with what has
-// arrived, never with what was announced.
-const firstBytes = 8 << 10
+// firstBytes is the buffer that a reader begins with: most messages are whole
+// in it. It grows with what has arrived; what was announced is believed up to
+// believedBytes.
+const (
+	firstBytes    = 512
+	believedBytes = 8 << 10
+)
 
 // NewReader reads from r, which the caller bounds.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
@@ -92,7 +96,7 @@ func (r *Reader) fill(n int) error {
 	}
 	for empty := 0; r.end-r.start < n; {
 		if r.end == len(r.buf) || r.start > 0 && len(r.buf)-r.start < n {
-			r.room()
+			r.room(n)
 		}
 		got, err := r.r.Read(r.buf[r.end:])
 		r.end += got
@@ -113,14 +117,14 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// room moves what is in the buffer to its beginning, and doubles the buffer if
-// that is full.
-func (r *Reader) room() {
+// room moves what is in the buffer to its beginning, and makes a larger one if
+// that is full: n bytes are wanted in it.
+func (r *Reader) room(n int) {
 	held := r.buf[r.start:r.end]
 	if len(held) < len(r.buf) {
 		copy(r.buf, held)
 	} else {
-		next := make([]byte, min(max(2*len(r.buf), firstBytes), headBytes+MaxFrameBytes))
+		next := make([]byte, min(max(2*len(r.buf), firstBytes, min(n, believedBytes)), headBytes+MaxFrameBytes))
 		copy(next, held)
 		r.buf = next
 	}

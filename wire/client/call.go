@@ -174,11 +174,7 @@ func (c *Client) deliver(ctx context.Context, k call, polling bool, read func(*b
 	}
 	sent := uploads{open: p.open}
 	defer sent.withdraw()
-	request, err := c.request(attempt, k, endpoint, p, &sent)
-	if err != nil {
-		return violation(endpoint, err)
-	}
-	response, err := c.pool.RoundTrip(request)
+	response, err := c.pool.RoundTrip(c.request(attempt, k, endpoint, p, &sent))
 	arrived()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -213,12 +209,15 @@ func headerBound(ctx context.Context, d time.Duration, cancel context.CancelCaus
 	}
 }
 
-func (c *Client) request(ctx context.Context, k call, e wire.Endpoint, p payload, sent *uploads) (*http.Request, error) {
+// headers is how many a request has.
+const headers = 10
+
+func (c *Client) request(ctx context.Context, k call, e wire.Endpoint, p payload, sent *uploads) *http.Request {
 	first, _ := sent.next()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.target.url+e.Path(), first)
-	if err != nil {
-		return nil, err
-	}
+	r := (&http.Request{
+		Method: http.MethodPost, URL: c.target.at(e), Host: c.target.url.Host, Header: make(http.Header, headers), Body: first,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
 	// With GetBody net/http sends again what a dead connection took not one
 	// byte of, and nothing else: a POST has no Idempotency-Key here.
 	r.GetBody = sent.next
@@ -231,5 +230,5 @@ func (c *Client) request(ctx context.Context, k call, e wire.Endpoint, p payload
 	r.Header["Content-Type"] = []string{p.media}
 	r.Header["Accept-Encoding"] = []string{"identity"}
 	r.Header["User-Agent"] = nil // says nothing that a provider needs
-	return r, nil
+	return r
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/url"
 )
 
 // Connect opens one bare connection as a client of o would, to speak HTTP/1.1
@@ -18,12 +17,9 @@ func Connect(ctx context.Context, o Options) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := url.Parse(t.url)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	base := t.url
 	port := base.Port()
 	if port == "" {
 		port = base.Scheme

@@ -107,8 +107,8 @@ func either[T comparable](v, otherwise T) T {
 
 // target is a parsed base.
 type target struct {
-	url    string // without a slash at the end
-	socket string // of unix:
+	url    *url.URL // its path has no slash at the end
+	socket string   // of unix:
 	secure bool
 }
 
@@ -119,7 +119,7 @@ func parseBase(base string) (target, error) {
 			return refuse("unix: and a path")
 		}
 		// The host is only a name in a header.
-		return target{url: "http://localhost", socket: path}, nil
+		return target{url: &url.URL{Scheme: "http", Host: "localhost"}, socket: path}, nil
 	}
 	u, err := url.Parse(base)
 	switch {
@@ -130,7 +130,18 @@ func parseBase(base string) (target, error) {
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return refuse("https, or http to an address of this machine")
 	}
-	return target{url: strings.TrimRight(base, "/"), secure: u.Scheme == "https"}, nil
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	return target{url: u, secure: u.Scheme == "https"}, nil
+}
+
+// at is the address of an endpoint.
+func (t target) at(e wire.Endpoint) *url.URL {
+	u := *t.url
+	u.Path += e.Path()
+	if u.RawPath != "" {
+		u.RawPath += e.Path()
+	}
+	return &u
 }
 
 // loopback is what http may name. Whether localhost is what it says is looked

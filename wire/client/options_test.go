@@ -56,3 +56,24 @@ func TestOptions(t *testing.T) {
 		})
 	}
 }
+
+func TestTheAddressOfAnEndpoint(t *testing.T) {
+	for base, want := range map[string]string{
+		"https://acme.example":             "https://acme.example/v1/write_file",
+		"https://acme.example/":            "https://acme.example/v1/write_file",
+		"https://acme.example:8443/a/b//":  "https://acme.example:8443/a/b/v1/write_file",
+		"https://acme.example/a%2Fb/c%20d": "https://acme.example/a%2Fb/c%20d/v1/write_file",
+		"http://[::1]:80":                  "http://[::1]:80/v1/write_file",
+		"unix:/run/a b":                    "http://localhost/v1/write_file",
+	} {
+		to, err := parseBase(base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // one does not change the next
+			if got := to.at(wire.WriteFile).String(); got != want {
+				t.Errorf("%s: got %s, want %s", base, got, want)
+			}
+		}
+	}
+}

@@ -177,10 +177,15 @@ func (c *call) reply(m wire.Message) error {
 // context is the context of a call that is not journaled: it ends with the
 // caller, whose budget bounds it.
 func (c *call) context() (context.Context, context.CancelFunc) {
-	if c.header.Deadline == 0 {
-		return context.WithCancel(c.r.Context())
+	return bounded(c.r.Context(), c.header.Deadline)
+}
+
+// bounded is ctx with a budget; 0 is none.
+func bounded(ctx context.Context, budget time.Duration) (context.Context, context.CancelFunc) {
+	if budget == 0 {
+		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(c.r.Context(), c.header.Deadline)
+	return context.WithTimeout(ctx, budget)
 }
 
 // wait is how long the call may be held.

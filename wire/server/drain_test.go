@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -105,5 +106,48 @@ func TestTheLastCallIsAnswered(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { last(newLeaver(t)) })
+	}
+}
+
+// counted is a context that counts who still waits for its end.
+type counted struct {
+	context.Context
+	waiting atomic.Int64
+}
+
+func (*counted) Value(any) any { return nil } // else who waits registers with the one inside
+
+func (c *counted) AfterFunc(f func()) func() bool {
+	c.waiting.Add(1)
+	stop := context.AfterFunc(c.Context, f)
+	return sync.OnceValue(func() bool {
+		c.waiting.Add(-1)
+		return stop()
+	})
+}
+
+// A server lives as long as its machines, so a call that is over has left
+// nothing in it that grows from call to call.
+func TestACallThatIsOverIsForgotten(t *testing.T) {
+	f := newFixture(t, nil)
+	id := f.active()
+	c := &counted{Context: f.s.ctx}
+	f.s.ctx = c
+	for name, call := range map[string]func(r *http.Request) response{
+		"with a budget": func(r *http.Request) response {
+			r.Header.Set(wire.HeaderDeadline, "60000")
+			return f.do(r)
+		},
+		"without": f.do,
+	} {
+		b, err := wire.NewBody(wire.ExecuteCall{InstanceID: id, Command: command("echo x")}, nil)
+		f.must(err)
+		if r := call(f.request(t.Context(), wire.Execute, "", b.Reader(), b.Size())); r.status != http.StatusOK {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+		f.s.work.Wait()
+		if n := c.waiting.Load(); n != 0 {
+			t.Errorf("%s: %d still wait", name, n)
+		}
 	}
 }

@@ -234,7 +234,7 @@ func (j *journal) result(o *operation) (answer, error) {
 	t, _ := r.Endpoint.Traits()
 	switch {
 	case r.State == retracted:
-		return answer{}, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
+		return answer{}, overloaded()
 	case r.State == rolledBack:
 		return answer{}, &wire.Error{Tag: wire.TagOperationRolledBack}
 	case r.State == lost || r.Size < 0:

@@ -40,10 +40,7 @@ func (c *call) mutate(instance sandbox.InstanceID, run func(ctx context.Context,
 		return err
 	}
 	if fresh {
-		ctx, cancel := context.WithCancel(s.ctx)
-		if c.header.Deadline > 0 {
-			ctx, cancel = context.WithTimeout(s.ctx, c.header.Deadline)
-		}
+		ctx, cancel := bounded(s.ctx, c.header.Deadline)
 		s.journal.mu.Lock()
 		o.cancel = cancel
 		unwinding := o.unwind != nil
@@ -53,7 +50,7 @@ func (c *call) mutate(instance sandbox.InstanceID, run func(ctx context.Context,
 		}
 		if !s.goes(func() { defer cancel(); s.run(ctx, o, run) }) {
 			cancel()
-			s.settle(o, effect{}, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS})
+			s.settle(o, effect{}, overloaded())
 		}
 	}
 	return c.await(o, c.wait())
@@ -74,7 +71,7 @@ func (c *call) scope(id sandbox.InstanceID) error {
 // ended may have been the reason to leave, and nobody would be there to ask.
 func (c *call) await(o *operation, wait time.Duration) error {
 	if !c.s.answering() {
-		return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
+		return overloaded()
 	}
 	a, err := c.outcome(o, wait)
 	c.s.answers.Done()

@@ -45,7 +45,7 @@ func (s *Server) rollback(c *call) error {
 				return u.err
 			}
 		default:
-			return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
+			return overloaded()
 		}
 	}
 	return c.reply(wire.Settled{Settled: true})
@@ -89,7 +89,7 @@ func (s *Server) unwind(m wire.RollbackRequest) (*unwinding, error) {
 	o.cancel()
 	if !s.goes(func() { s.undo(o, u) }) {
 		o.unwind = nil
-		return nil, &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
+		return nil, overloaded()
 	}
 	return u, nil
 }

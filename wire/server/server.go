@@ -171,19 +171,20 @@ const maxHolds = 1 << 14
 // retryAfterMS is what an overloaded server asks for.
 const retryAfterMS = 500
 
+func overloaded() error { return &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS} }
+
 // enter counts the call in, unless the server is full or leaving.
 func (s *Server) enter(c *call) (leave func(), err error) {
-	overloaded := &wire.Error{Tag: wire.TagOverloaded, RetryAfterMS: retryAfterMS}
 	s.mu.Lock()
 	closing := s.closing
 	s.mu.Unlock()
 	if closing && c.endpoint != wire.PollOperation { // whose operation is waited for
-		return nil, overloaded
+		return nil, overloaded()
 	}
 	size := max(c.r.ContentLength, 0)
 	if s.bodies.Add(size) > s.opt.MaxBodyBytes {
 		s.bodies.Add(-size)
-		return nil, overloaded
+		return nil, overloaded()
 	}
 	room := s.calls
 	if holds[c.endpoint] {
@@ -194,7 +195,7 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 		return func() { <-room; s.bodies.Add(-size) }, nil
 	default:
 		s.bodies.Add(-size)
-		return nil, overloaded
+		return nil, overloaded()
 	}
 }
 
