@@ -3,6 +3,7 @@ module github.com/checkfu/checkfu
 go 1.26.3
 
 require (
+	code.dny.dev/ssrf v0.3.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/nftables v0.3.0
