@@ -13,10 +13,11 @@ import (
 const OwnerFDEnv = "CHECKFU_OWNER_FD"
 
 const usage = `usage:
-  checkfu-init init                  PID 1: reap, and end with the owner
-  checkfu-init serve FD              PID 1: start commands for the host over FD
-  checkfu-init seal                  forbid new namespaces in this user namespace
-  checkfu-init specials ROOT LIMIT   print the special files below ROOT
+  checkfu-init init [PORT=SOCKET...]      PID 1: reap, and end with the owner
+  checkfu-init serve FD [PORT=SOCKET...]  PID 1: start commands for the host over FD
+  checkfu-init seal                       forbid new namespaces in this user namespace
+  checkfu-init specials ROOT LIMIT        print the special files below ROOT
+A connection to PORT on the loopback address is passed on to SOCKET.
 `
 
 // Main runs one mode of the guest init and returns its exit status: 0 done, 1
@@ -32,12 +33,12 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	var err error
 	switch mode, rest := args[0], args[1:]; {
-	case mode == "init" && len(rest) == 0:
-		err = runInit()
-	case mode == "serve" && len(rest) == 1:
+	case mode == "init":
+		err = runInit(rest)
+	case mode == "serve" && len(rest) >= 1:
 		var fd int
 		if fd, err = strconv.Atoi(rest[0]); err == nil {
-			err = serve(fd)
+			err = serve(fd, rest[1:])
 		}
 	case mode == "seal" && len(rest) == 0:
 		err = seal()
@@ -56,17 +57,22 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 // runInit is the "init" mode. It returns only if it could not begin or its
 // owner is gone.
-func runInit() error {
+func runInit(forwards []string) error {
 	if err := harden(); err != nil {
 		return err
 	}
+	if err := startForwards(forwards); err != nil {
+		return err
+	}
+	if err := sayReady(); err != nil {
+		return err
+	}
 	gone := make(chan struct{})
-	if text := os.Getenv(OwnerFDEnv); text != "" {
-		fd, err := strconv.Atoi(text)
-		if err != nil || fd < 0 {
-			return &WireError{Field: OwnerFDEnv, Want: "a descriptor number", Got: text}
-		}
-		owner := os.NewFile(uintptr(fd), "owner")
+	owner, err := inherited(OwnerFDEnv)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
 		go func() {
 			io.Copy(io.Discard, owner)
 			close(gone)
@@ -84,4 +90,30 @@ func runInit() error {
 			return nil
 		}
 	}
+}
+
+// inherited is the descriptor that an environment variable names, nil where
+// there is no such variable.
+func inherited(name string) (*os.File, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return nil, nil
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 0 {
+		return nil, &WireError{Field: name, Want: "a descriptor number", Got: text}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// sayReady tells whoever waits that the forwards listen, so that the first
+// command of a machine finds them.
+func sayReady() error {
+	ready, err := inherited(ReadyFDEnv)
+	if ready == nil {
+		return err
+	}
+	_, err = ready.Write([]byte{1})
+	ready.Close()
+	return err
 }

@@ -26,7 +26,7 @@ type server struct {
 // serve is the "serve" mode. It returns when the owner is gone (nil), or with
 // the reason why it could not go on; either way the process ends, and as PID 1
 // takes the machine with it.
-func serve(fd int) error {
+func serve(fd int, forwards []string) error {
 	if fd < 3 {
 		return refuse("FD", "3 or more", fd)
 	}
@@ -56,6 +56,10 @@ func serve(fd int) error {
 		if err := deafen(); err != nil {
 			return err
 		}
+	}
+	// Whoever is greeted may start commands, and those may connect at once.
+	if err := startForwards(forwards); err != nil {
+		return err
 	}
 	if err := conn.write(message(kindHello, 0, 0, []byte{version}), nil); err != nil {
 		return err

@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"gvisor.dev/gvisor/runsc/config"
@@ -40,37 +39,13 @@ func (d *Driver) flags(s machine.Spec) map[string]string {
 	if s.Twin.HostNetwork {
 		f["network"] = "host"
 	}
-	if bindsSocket(s.Binds) {
-		f["host-uds"] = "open" // connect only, and only to what is bound
+	if len(s.Forwards) > 0 {
+		// Connect only. What a machine can name are the provider's binds: no
+		// image and no staged file is a socket, and none made inside reaches
+		// the host.
+		f["host-uds"] = "open"
 	}
 	return f
-}
-
-// bindsSocket reports whether a bind is a host socket or a directory that
-// directly holds one.
-func bindsSocket(binds []machine.Bind) bool {
-	for _, b := range binds {
-		info, err := os.Stat(b.Source)
-		if err != nil {
-			continue // the runtime will say so
-		}
-		if info.Mode()&os.ModeSocket != 0 {
-			return true
-		}
-		if !info.IsDir() || !b.ReadOnly {
-			continue
-		}
-		entries, err := os.ReadDir(b.Source)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			if e.Type()&os.ModeSocket != 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func newConfig(flags map[string]string) (*config.Config, error) {

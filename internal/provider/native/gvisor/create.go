@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,6 +25,7 @@ import (
 const (
 	createOwnerFD  = 3 // the read end of the owner's pipe, passed on to init
 	createResultFD = 4 // where the helper writes its createResult
+	createReadyFD  = 5 // the write end of init's ready pipe, passed on to init; only where init has forwards
 )
 
 // createResult is what the helper found out, as JSON on createResultFD.
@@ -40,6 +42,7 @@ type createRequest struct {
 	Flags  map[string]string `json:"flags"`
 	ID     string            `json:"id"`
 	Bundle string            `json:"bundle"`
+	Ready  bool              `json:"ready,omitempty"` // createReadyFD is there
 }
 
 // maxResult bounds what is read of a helper.
@@ -65,7 +68,7 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
 		return nil, err
 	}
-	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle})
+	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle, Ready: len(s.Forwards) > 0})
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +85,21 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 	}
 	defer resultRead.Close()
 
+	ready, readyWrite, err := readyPipe(s)
+	if err != nil {
+		ownerWrite.Close()
+		resultWrite.Close()
+		return nil, err
+	}
+	defer ready.Close()
+
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{createName, string(request)}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.ExtraFiles = []*os.File{ownerRead, resultWrite}
+	if readyWrite != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, readyWrite)
+	}
 	// The helper dies with the provider, also between fork and exec, where its
 	// command line does not yet show a sweep whose it is. The signal follows
 	// the thread that forked, so the thread has to stay.
@@ -109,6 +123,7 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 	}()
 	err = <-started
 	resultWrite.Close()
+	readyWrite.Close()
 	if err != nil {
 		ownerWrite.Close()
 		return nil, fmt.Errorf("create sandbox: %w", err)
@@ -131,6 +146,14 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 		<-gone
 		ownerWrite.Close()
 		return nil, err
+	}
+	if ready != nil {
+		err = m.awaitReady(ctx, ready)
+	}
+	if err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepBound)
+		defer cancel()
+		return nil, errors.Join(err, m.Destroy(clean))
 	}
 	return m, nil
 }
@@ -217,11 +240,15 @@ func create(args []string) (createResult, error) {
 		conf.IgnoreCgroups = true
 	}
 
+	files := map[int]*os.File{ownerFD: os.NewFile(createOwnerFD, "owner")}
+	if request.Ready {
+		files[readyFD] = os.NewFile(createReadyFD, "ready")
+	}
 	c, err := container.New(conf, container.Args{
 		ID:        request.ID,
 		Spec:      spec,
 		BundleDir: request.Bundle,
-		PassFiles: map[int]*os.File{ownerFD: os.NewFile(createOwnerFD, "owner")},
+		PassFiles: files,
 	})
 	if err != nil {
 		return createResult{}, fmt.Errorf("create: %w", err)

@@ -147,6 +147,11 @@ func check(s machine.Spec) error {
 			return &SpecError{"Binds", "absolute paths", b.Source + " at " + b.Destination}
 		}
 	}
+	for _, f := range s.Forwards {
+		if !filepath.IsAbs(f.Socket) {
+			return &SpecError{"Forwards", "absolute paths", f.String()}
+		}
+	}
 	return nil
 }
 

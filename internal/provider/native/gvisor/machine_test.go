@@ -203,8 +203,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestHostSocket shows that a bound host socket can be reached, and is the
-// only thing of the host's that can.
+// TestHostSocket shows that a bound host socket is reached, by itself and through
+// its forward, exactly where the machine was given a forward.
 func TestHostSocket(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
@@ -233,11 +233,17 @@ func TestHostSocket(t *testing.T) {
 	}()
 	with := start(t, func(s *machine.Spec) {
 		s.Binds = append(s.Binds, machine.Bind{Source: dir, Destination: "/run/guard", ReadOnly: true})
+		s.Forwards = []machine.Forward{{Port: 3128, Socket: "/run/guard/guard.sock"}}
 	})
+	if got := do(t, with, sh("nc 127.0.0.1 3128 < /dev/null")); got.out != "guard" {
+		t.Errorf("got %+v", got)
+	}
 	if got := do(t, with, command("attack", "dial", "/run/guard/guard.sock")); got.out != "guard\n" {
 		t.Errorf("got %+v", got)
 	}
-	without := start(t)
+	without := start(t, func(s *machine.Spec) { // bound alike, and no way to it
+		s.Binds = append(s.Binds, machine.Bind{Source: dir, Destination: "/run/guard", ReadOnly: true})
+	})
 	if got := do(t, without, command("attack", "dial", "/run/guard/guard.sock")); got.Code == 0 {
 		t.Errorf("got %+v", got)
 	}

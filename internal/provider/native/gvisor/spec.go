@@ -7,11 +7,15 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/checkfu/checkfu/internal/guest"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
 
-// ownerFD is the descriptor on which init watches for the end of its owner.
-const ownerFD = 3
+// Descriptors of init beyond its standard three.
+const (
+	ownerFD = 3 // its end of file is the end of the owner
+	readyFD = 4 // takes one byte when every forward listens; only where there are some
+)
 
 // bundle writes a machine down as an OCI runtime spec.
 func (d *Driver) bundle(s machine.Spec) *specs.Spec {
@@ -53,6 +57,12 @@ func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 			},
 			Resources: resources(s),
 		},
+	}
+	for _, f := range s.Forwards {
+		out.Process.Args = append(out.Process.Args, f.String())
+	}
+	if len(s.Forwards) > 0 {
+		out.Process.Env = append(out.Process.Env, guest.ReadyFDEnv+"="+strconv.Itoa(readyFD))
 	}
 	if !s.Twin.NoLimits {
 		n := uint64(s.Limits.Processes)

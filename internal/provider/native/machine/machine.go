@@ -14,6 +14,7 @@ package machine
 import (
 	"context"
 	"os"
+	"strconv"
 )
 
 // IDs is the size of the block of host user and group ids that a machine's
@@ -40,6 +41,11 @@ type Spec struct {
 	Rootfs string
 	// Binds are host directories or files that appear inside, in mount order.
 	Binds []Bind
+	// Forwards are loopback ports on which the init takes connections and passes
+	// each to a socket file among Binds. They listen before Start returns. With
+	// one of them, and only then, the machine may connect to socket files that
+	// are bound into it.
+	Forwards []Forward
 	// Hostname is the guest's host name.
 	Hostname string
 	// IDBase is the host id of guest id 0.
@@ -57,6 +63,16 @@ type Bind struct {
 	Destination string // guest path, absolute
 	ReadOnly    bool
 }
+
+// Forward is one TCP port of the machine's own loopback address that leads to a
+// socket file.
+type Forward struct {
+	Port   int    // 1 to 65535
+	Socket string // guest path, absolute, at most 107 bytes
+}
+
+// String is the form in which the guest init takes it.
+func (f Forward) String() string { return strconv.Itoa(f.Port) + "=" + f.Socket }
 
 // Limits are the resources of one machine. Bytes are bytes; CPU is thousandths
 // of a core.

@@ -78,6 +78,9 @@ func check(s machine.Spec) error {
 			init = b.ReadOnly
 		}
 	}
+	for i, f := range s.Forwards {
+		paths = append(paths, struct{ field, path string }{"Forwards[" + strconv.Itoa(i) + "].Socket", f.Socket})
+	}
 	for _, p := range paths {
 		if !filepath.IsAbs(p.path) || filepath.Clean(p.path) != p.path {
 			return &SpecError{Field: p.field, Want: "a clean absolute path", Got: p.path}

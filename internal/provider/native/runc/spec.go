@@ -56,6 +56,9 @@ func ociSpec(s machine.Spec, cgroup string) *specs.Spec {
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		},
 	}
+	for _, f := range s.Forwards {
+		spec.Process.Args = append(spec.Process.Args, f.String())
+	}
 	if s.Twin.SharedHostProcs {
 		// The host's own /proc is bound in; paths in it are not ours to cover.
 		spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = nil, nil
