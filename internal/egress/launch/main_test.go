@@ -1,0 +1,135 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/checkfu/checkfu/internal/egress/confine"
+	"github.com/checkfu/checkfu/internal/egress/daemon"
+)
+
+// The test binary is the guard where Launcher starts it: one that answers what it
+// hears, or does what its configuration says instead.
+func TestMain(m *testing.M) {
+	if os.Args[0] == string(GuardProgram) {
+		os.Exit(daemon.Main(daemon.Program{Name: "echo", Summary: "Answers.", Prepare: prepare}, os.Args[1:]))
+	}
+	executables[GuardProgram] = func() (*os.File, error) {
+		self, err := os.ReadFile("/proc/self/exe")
+		if err != nil {
+			return nil, err
+		}
+		return sealed("echo", self, 0)
+	}
+	os.Exit(m.Run())
+}
+
+func prepare(config []byte) (daemon.Service, error) {
+	what := string(config)
+	if what == "refuse" {
+		return daemon.Service{}, errors.New("allow: expected a list, got none")
+	}
+	return daemon.Service{
+		Needs: confine.Needs{Files: 64},
+		Serve: func(ctx context.Context, l net.Listener, log io.Writer, held confine.Report) error {
+			switch what {
+			case "fail":
+				return errors.New("it cannot")
+			case "silent":
+				<-ctx.Done()
+				return nil
+			case "long":
+				_, err := fmt.Fprintln(log, strings.Repeat("x", maxLine))
+				return err
+			}
+			if _, err := fmt.Fprintf(log, "listens, landlock %d\n", held.Landlock); err != nil {
+				return err
+			}
+			switch what {
+			case "crash":
+				panic("it falls")
+			case "deaf":
+				select {}
+			}
+			context.AfterFunc(ctx, func() { l.Close() })
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return err
+				}
+				go func() { _, _ = io.Copy(c, c); c.Close() }()
+			}
+		},
+	}, nil
+}
+
+// listening is a listener to pass on, and its address.
+func listening(t *testing.T) (*os.File, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f, l.Addr().String()
+}
+
+func logFile(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// start starts an echo and ends it with the test.
+func start(t *testing.T, config string) (*Process, string) {
+	t.Helper()
+	l, addr := listening(t)
+	p, err := Guard(t.Context(), []byte(config), l, logFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // or nobody would refuse a connection once the process is gone
+	t.Cleanup(func() {
+		if err := p.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, addr
+}
+
+func echo(t *testing.T, addr string) error {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	said := []byte("hello")
+	if _, err := c.Write(said); err != nil {
+		return err
+	}
+	got := make([]byte, len(said))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, said) {
+		t.Errorf("%q", got)
+	}
+	return nil
+}
