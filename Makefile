@@ -17,8 +17,9 @@ RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu$$|internal/cli|intern
 # matrix in tests/conformance.
 WHOLE = $(filter %/wire/client %/wire/server,$(RACED)) $(foreach p,$(RACED),$(if $(findstring /internal/suite/,$(p)),$(p)))
 PARTLY = $(WHOLE) $(filter %/sandboxtest,$(RACED))
-# What waits more than it works, and looks at nothing but its own.
-ASIDE = $(filter %/tests/conformance %/tests/examples %/tests/proxy %/tests/wire,$(PRODUCT))
+# The longest first: they are run side by side, and each looks at nothing but its
+# own.
+LONGEST = $(addprefix $(MODULE)/,tests/conformance internal/provider/native tests/wire tests/examples tests/e2e)
 FUZZTIME ?= 10m
 
 .PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench base clean
@@ -49,8 +50,7 @@ test-race: $(INIT) ## all packages that do not link gVisor, with the race detect
 
 test-product: build ## the packages and the commands that start real sandboxes, as root
 	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }
-	CGO_ENABLED=0 $(GO) test -p 1 -timeout 12m $(filter-out $(ASIDE),$(PRODUCT))
-	CGO_ENABLED=0 $(GO) test -p 2 -timeout 14m $(ASIDE)
+	CGO_ENABLED=0 $(GO) test -p 3 -timeout 14m $(LONGEST) $(filter-out $(LONGEST),$(PRODUCT))
 
 arch: ## the house rules: who imports whom, sizes, comments
 	$(GO) test ./tests/arch
