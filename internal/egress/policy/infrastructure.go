@@ -33,14 +33,14 @@ func NewInfrastructure(addresses []netip.Addr) (Infrastructure, error) {
 		if !a.IsValid() {
 			return Infrastructure{}, invalid(at("infra_addrs", i), "an address", a.String())
 		}
-		set[a.WithZone("").Unmap()] = true
+		set[plain(a)] = true
 	}
 	return Infrastructure{set}, nil
 }
 
 // Contains reports whether a is of the set, whatever its zone and also mapped.
 func (f Infrastructure) Contains(a netip.Addr) bool {
-	return f.addresses[a.WithZone("").Unmap()]
+	return f.addresses[plain(a)]
 }
 
 // Answers judges all addresses of the answer for one name together. One that is
@@ -73,7 +73,7 @@ func (f Infrastructure) Answers(addresses []netip.Addr) error {
 // Source: grading "The five facts, and the three that cannot be self-attested", connect_time_public_address.
 func (f Infrastructure) Connect(a netip.Addr) error {
 	if f.Contains(a) || !Public(a) {
-		return refuse(ReasonConnectNotPublic, StatusPolicy, "answers", "a public address, none of ours", a.String())
+		return refuse(ReasonConnectNotPublic, StatusPolicy, "address", "a public address, none of ours", a.String())
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ const (
 type Refusal struct {
 	Reason   Reason
 	Status   int    // of the answer; what the guard itself refuses may have others, 0 is none
-	Field    string // "host", "port" or "answers"
+	Field    string // "host", "port", "answers" or "address"
 	Expected string
 	Got      string // at most 200 bytes of it, raw
 }

@@ -25,7 +25,8 @@ type Row struct {
 	Case string
 	Name string
 	RFC  int // the number of the document that sets it apart, 0 if none does
-	Reachable
+
+	Reachable Reachable
 
 	prefixes []netip.Prefix
 }
@@ -43,10 +44,6 @@ func (r Row) Prefixes() []netip.Prefix { return slices.Clone(r.prefixes) }
 // Source: IANA "IPv4 Special-Purpose Address Registry" and "IPv6
 // Special-Purpose Address Registry" (last updated 2025-10-09); RFC 6890, RFC 8190.
 func Rows() []Row { return slices.Clone(rows) }
-
-// global is the block from which IPv6 addresses are assigned to networks. What
-// lies outside is unassigned or something else, and both are refused.
-var global = netip.MustParsePrefix("2000::/3")
 
 func row(id, name, prefix string, rfc int, reachable Reachable) Row {
 	return Row{Case: id, Name: name, RFC: rfc, Reachable: reachable, prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
@@ -106,6 +103,8 @@ var rows = []Row{
 	row("P50", "segment routing identifiers", "5f00::/16", 9602, ReachableFalse),
 	row("P51", "unique local", "fc00::/7", 4193, ReachableFalse),
 	row("P52", "link local", "fe80::/10", 4291, ReachableFalse),
+	// IPv6 addresses are assigned to networks from 2000::/3. What lies outside is
+	// unassigned or something else, and both are refused.
 	{Case: "P53", Name: "outside 2000::/3", RFC: 4291, prefixes: []netip.Prefix{
 		netip.MustParsePrefix("::/3"), netip.MustParsePrefix("4000::/2"), netip.MustParsePrefix("8000::/1")}},
 
