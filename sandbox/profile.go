@@ -186,20 +186,6 @@ func (p NetworkPolicy) Validate() error {
 	return nil
 }
 
-// RequiredGrade returns the grade a provider must have to be selected for this
-// policy: an allowlist that names nothing still requires advisory_filter; the
-// other modes require none. It never writes the default back.
-// Source: grading "The grading rule".
-func (p NetworkPolicy) RequiredGrade() EgressCertification {
-	switch {
-	case p.Mode != NetworkAllowlist:
-		return EgressUnsupported
-	case p.RequiredEgressCertification == "":
-		return EgressAdvisoryFilter
-	}
-	return p.RequiredEgressCertification
-}
-
 // Destination is one exact host and port that an allowlist admits. It grants
 // no subdomain and no other port.
 // Source: grading "The five facts, and the three that cannot be self-attested".

@@ -127,35 +127,6 @@ func TestGradingRule_PolicyUnion(t *testing.T) {
 	})
 }
 
-// TestGradingRule_RequiredGrade: an allowlist that names nothing still
-// requires advisory_filter.
-func TestGradingRule_RequiredGrade(t *testing.T) {
-	for _, c := range []struct {
-		policy NetworkPolicy
-		want   EgressCertification
-	}{
-		{NetworkPolicy{Mode: NetworkAllowlist}, EgressAdvisoryFilter},
-		{NetworkPolicy{Mode: NetworkAllowlist, RequiredEgressCertification: EgressSecurityBoundary}, EgressSecurityBoundary},
-		{NetworkPolicy{Mode: NetworkNone}, EgressUnsupported},
-		{NetworkPolicy{Mode: NetworkUnrestricted}, EgressUnsupported},
-	} {
-		if got := c.policy.RequiredGrade(); got != c.want {
-			t.Error(c.policy.Mode, got)
-		}
-	}
-	order := []EgressCertification{EgressUnsupported, EgressAdvisoryFilter, EgressSecurityBoundary}
-	for i, have := range order {
-		for j, need := range order {
-			if have.Meets(need) != (i >= j) {
-				t.Error(have, need)
-			}
-		}
-		if have.Meets("") || EgressCertification("").Meets(have) {
-			t.Error("no grade meets or is met")
-		}
-	}
-}
-
 // TestFiveFacts_Destination: an exact name that no resolver takes for an
 // address.
 func TestFiveFacts_Destination(t *testing.T) {

@@ -160,7 +160,7 @@ func Axes() []Axis {
 }
 
 // EgressCertification is the capability-honesty grade of one exact provider
-// revision: a total order, compared and never inferred.
+// revision. Package grade compares it.
 // Source: grading "The grading rule".
 type EgressCertification string
 
@@ -171,17 +171,9 @@ const (
 	EgressSecurityBoundary EgressCertification = "security_boundary"
 )
 
-var egressOrder = []EgressCertification{EgressUnsupported, EgressAdvisoryFilter, EgressSecurityBoundary}
-
 // Valid reports whether e is one of the three.
-func (e EgressCertification) Valid() bool { return slices.Contains(egressOrder, e) }
-
-// Meets reports whether a provider graded e satisfies required. An invalid
-// grade on either side meets nothing.
-// Source: grading "The grading rule".
-func (e EgressCertification) Meets(required EgressCertification) bool {
-	have, need := slices.Index(egressOrder, e), slices.Index(egressOrder, required)
-	return have >= 0 && need >= 0 && have >= need
+func (e EgressCertification) Valid() bool {
+	return slices.Contains([]EgressCertification{EgressUnsupported, EgressAdvisoryFilter, EgressSecurityBoundary}, e)
 }
 
 // Access is how a mount may be used by the workload.

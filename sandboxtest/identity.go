@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -123,10 +124,11 @@ var liesInFull = []lie{
 	}},
 	{"I27", "a default filled in", "profile", func(i *sandbox.Instance) bool {
 		policy := &i.Profile.NetworkPolicy
-		if policy.Mode != sandbox.NetworkAllowlist || policy.RequiredEgressCertification != "" {
+		required, ok := grade.Required(*policy)
+		if !ok || policy.RequiredEgressCertification != "" {
 			return false
 		}
-		policy.RequiredEgressCertification = policy.RequiredGrade()
+		policy.RequiredEgressCertification = required
 		return true
 	}},
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -121,10 +122,11 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, q sandbox.ProvisionRequ
 		return lacks(sandbox.RequireBaseImage, f.BaseImage, c.FixedBaseImages)
 	case slices.ContainsFunc(f.Packages, func(p sandbox.Package) bool { return !slices.Contains(c.PackageManagers, p.Manager) }):
 		return lacks(sandbox.RequirePackages, f.Packages[0].Manager, c.PackageManagers)
-	case !slices.Contains(c.NetworkModes, f.NetworkPolicy.Mode):
-		return lacks(sandbox.RequireNetworkPolicy, f.NetworkPolicy.Mode, c.NetworkModes)
-	case !c.EgressCertification.Meets(f.NetworkPolicy.RequiredGrade()):
-		return lacks(sandbox.RequireNetworkPolicy, f.NetworkPolicy.RequiredGrade(), c.EgressCertification)
+	}
+	if short := grade.Network(c, f.NetworkPolicy); short != nil {
+		return lacks(sandbox.RequireNetworkPolicy, short.Wanted, short.Offered)
+	}
+	switch {
 	case !slices.Contains(c.RetentionModes, f.RetentionMode):
 		return lacks(sandbox.RequireRetention, f.RetentionMode, c.RetentionModes)
 	}
@@ -172,11 +174,7 @@ func Minimum(p sandbox.Provider) sandbox.Provider {
 	return Reduce(ClosedReads(DayOne(p)), func(c *sandbox.Capabilities) {
 		c.MaxMounts = 0
 		c.PackageManagers = []sandbox.PackageManager{}
-		for _, axis := range sandbox.Axes() {
-			if c.Enforcement.On(axis) == sandbox.RunnerEnforced {
-				c.Enforcement = c.Enforcement.With(axis, sandbox.ProviderAttested)
-			}
-		}
+		c.Enforcement = grade.Cap(c.Enforcement, sandbox.ProviderAttested)
 	})
 }
 

@@ -40,7 +40,7 @@ func (s summary) print(w io.Writer) {
 		line("enforced", "%s", enforcement(s.record.Enforcement))
 	}
 	for _, n := range s.record.Narrowings {
-		line("narrowed", "%s: %s, claimed %s", n.Axis, n.Admitted, n.Claimed)
+		line("narrowed", "%s: %s, claimed %s (%s)", n.Field, n.Result, argument.OneLine(n.Claimed), n.Reason)
 	}
 	for _, f := range s.record.Failures {
 		if strings.Contains(s.told, f.Message) {

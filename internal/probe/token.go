@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -23,7 +24,7 @@ func Derive(c sandbox.Capabilities, o sandbox.Optional) []report.Token {
 	add(report.Filesystem, c.MaxMounts > 0)
 	add(report.Process, true)
 	add(report.SnapshotToken, c.Snapshots)
-	add(report.NetworkAllowlist, slices.Contains(c.NetworkModes, sandbox.NetworkAllowlist) && c.EgressCertification.Meets(sandbox.EgressAdvisoryFilter))
+	add(report.NetworkAllowlist, grade.Network(c, sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowlist}) == nil)
 	add(report.NetworkNone, slices.Contains(c.NetworkModes, sandbox.NetworkNone))
 	add(report.ZDR, slices.Contains(c.RetentionModes, sandbox.RetentionEphemeralZDR))
 	add(report.Cleanup, true)
@@ -102,19 +103,11 @@ func (r *run) admit() {
 	}
 	t.Derived = r.derived
 	r.held(standCeiling)
-	narrow := func(path, claimed, admitted string) {
-		r.report.Ceiling = append(r.report.Ceiling, report.Narrowing{Path: path, Claimed: claimed, Admitted: admitted})
-		r.brokeAs(report.Overclaim, standCeiling, path, path, admitted+" at most", claimed)
-	}
-	for _, axis := range sandbox.Axes() {
-		if r.target.Remote && r.envelope.Enforcement.On(axis) == sandbox.RunnerEnforced {
-			narrow("enforcement."+string(axis), string(sandbox.RunnerEnforced), string(sandbox.ProviderAttested))
-		}
-	}
-	// The grade is reached only by a receipt of a listed attester, and the list
-	// is empty.
-	if r.envelope.EgressCertification == sandbox.EgressSecurityBoundary {
-		narrow("egress_certification", string(sandbox.EgressSecurityBoundary), string(sandbox.EgressAdvisoryFilter))
+	// The suite is shown no receipt: what is claimed beyond one is an overclaim.
+	_, narrowings, _ := grade.Admit(r.envelope, grade.Standing{Remote: r.target.Remote})
+	for _, n := range narrowings {
+		r.report.Ceiling = append(r.report.Ceiling, report.Narrowing{Path: n.Field, Claimed: n.Claimed, Admitted: n.Result})
+		r.brokeAs(report.Overclaim, standCeiling, n.Field, n.Field, n.Result+" at most", n.Claimed)
 	}
 	r.held(standMembers)
 	member := func(field string, claimed, there bool) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -39,7 +40,7 @@ type Record struct {
 	StartedAt   sandbox.Timestamp    `json:"started_at"`
 	FinishedAt  sandbox.Timestamp    `json:"finished_at"`
 	Envelope    sandbox.Capabilities `json:"envelope,omitzero"` // as admitted
-	Narrowings  []Narrowing          `json:"narrowings"`
+	Narrowings  []grade.Narrowing    `json:"narrowings"`        // claims that were not admitted as they were made
 	Enforcement []Enforced           `json:"enforcement"`
 	Profile     sandbox.Profile      `json:"profile"`
 	Platform    sandbox.Platform     `json:"platform"`
@@ -59,13 +60,6 @@ type Record struct {
 	Outputs            []Output            `json:"outputs"`
 	Disposition        sandbox.Disposition `json:"disposition,omitzero"`
 	Failures           []Failure           `json:"failures"`
-}
-
-// Narrowing is one claim of the provider that was not admitted as it was made.
-type Narrowing struct {
-	Axis     sandbox.Axis      `json:"axis"`
-	Claimed  sandbox.Authority `json:"claimed"`
-	Admitted sandbox.Authority `json:"admitted"`
 }
 
 // Enforced is one axis and who realizes it.

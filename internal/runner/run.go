@@ -182,9 +182,7 @@ func (s *session) selected(runtime *sandboxruntime.Runtime) {
 	for _, axis := range sandbox.Axes() {
 		s.record.Enforcement = append(s.record.Enforcement, Enforced{axis, s.record.Envelope.Enforcement.On(axis)})
 	}
-	for _, n := range runtime.Narrowings() {
-		s.record.Narrowings = append(s.record.Narrowings, Narrowing{n.Axis, n.Claimed, n.Admitted})
-	}
+	s.record.Narrowings = append(s.record.Narrowings, runtime.Narrowings()...)
 }
 
 func (s *session) provision(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -75,27 +76,18 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted, valid bool
 	return nil
 }
 
-// unmetNetwork checks a policy against the envelope: its own shape, of which
-// the caller brings the verdict, the mode, then the grade. It only compares; it never infers, upgrades or averages. The
-// error names the requested policy and the advertised grade.
+// unmetNetwork checks a policy's own shape, of which the caller brings the
+// verdict, and then what the envelope serves of it. The error names the requested
+// policy and the advertised grade.
 // Source: grading "The grading rule"; contract "Errors", network_policy.
 func unmetNetwork(op sandbox.Operation, c sandbox.Capabilities, p sandbox.NetworkPolicy, shape error) error {
-	offered := string(c.EgressCertification)
-	switch {
-	case shape != nil:
-		offered = excerpt(shape.Error())
-	case !slices.Contains(c.NetworkModes, p.Mode):
-		offered = excerpt("network_modes " + list(c.NetworkModes))
-	// The mode is asked first: only an allowlist has a restriction for a grade
-	// to be honest about.
-	case p.Mode != sandbox.NetworkAllowlist || c.EgressCertification.Meets(p.RequiredGrade()):
+	short := &grade.Shortfall{Wanted: grade.Policy(p)}
+	if shape != nil {
+		short.Offered = shape.Error()
+	} else if short = grade.Network(c, p); short == nil {
 		return nil
 	}
-	wanted := string(p.Mode)
-	if p.RequiredEgressCertification != "" {
-		wanted += " requiring " + string(p.RequiredEgressCertification)
-	}
-	return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, excerpt(wanted), offered)
+	return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, excerpt(short.Wanted), excerpt(short.Offered))
 }
 
 func list[T ~string](set []T) string {

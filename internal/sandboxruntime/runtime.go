@@ -1,9 +1,11 @@
 package sandboxruntime
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -22,44 +24,30 @@ type Runtime struct {
 
 	advertised   sandbox.Capabilities // as the provider said it
 	capabilities sandbox.Capabilities // as admitted
-	narrowings   []Narrowing
+	narrowings   []grade.Narrowing
 
 	mu        sync.RWMutex // guards instances
 	instances map[sandbox.InstanceID]*instance
 }
 
-// Narrowing records that a claim was not admitted as it was made.
-type Narrowing struct {
-	Axis     sandbox.Axis
-	Claimed  sandbox.Authority
-	Admitted sandbox.Authority
-}
-
-func newRuntime(told func(error), c claim) *Runtime {
+// newRuntime admits what c claims.
+// Errors: AdapterUnavailable, where the operator's ceiling leaves nothing of it.
+// Source: grading "The grading rule"; "The enforcement ceiling gap".
+func newRuntime(told func(error), c claim) (*Runtime, error) {
 	r := &Runtime{
 		provider: c.provider, optional: c.optional, link: c.link, told: told,
 		advertised: c.envelope.WithDefaults(), instances: map[sandbox.InstanceID]*instance{},
 	}
-	r.capabilities = r.advertised
-	if c.link.remote {
-		r.capabilities.Enforcement, r.narrowings = narrow(r.advertised.Enforcement)
-	}
-	return r
-}
-
-// narrow caps what came over a wire: whoever is not the Runner cannot say that
-// the Runner's own code set a control.
-// Source: concept "The enforcement statement"; grading "The enforcement
-// ceiling gap".
-func narrow(e sandbox.Enforcement) (sandbox.Enforcement, []Narrowing) {
-	var narrowed []Narrowing
-	for _, axis := range sandbox.Axes() {
-		if claimed := e.On(axis); claimed == sandbox.RunnerEnforced {
-			e = e.With(axis, sandbox.ProviderAttested)
-			narrowed = append(narrowed, Narrowing{axis, claimed, sandbox.ProviderAttested})
+	standing := grade.Standing{Remote: c.link.remote, Certificates: c.certificates, Ceiling: c.ceiling}
+	var err error
+	if r.capabilities, r.narrowings, err = grade.Admit(r.advertised, standing); err != nil {
+		e := &Error{Kind: AdapterUnavailable, Operation: OpSelect, Field: "ceiling", Err: err}
+		if nothing, ok := errors.AsType[*grade.Nothing](err); ok {
+			e.Field, e.Expected, e.Got = nothing.Field, excerpt(nothing.Ceiling), excerpt(nothing.Claimed)
 		}
+		return nil, e
 	}
-	return e, narrowed
+	return r, nil
 }
 
 // Capabilities returns the envelope as it was admitted: decoded once, defaults
@@ -67,8 +55,8 @@ func narrow(e sandbox.Enforcement) (sandbox.Enforcement, []Narrowing) {
 func (r *Runtime) Capabilities() sandbox.Capabilities { return r.capabilities }
 
 // Narrowings returns what Capabilities holds less of than the provider
-// claimed, in the order of the axes. Each belongs in the Run's record.
-func (r *Runtime) Narrowings() []Narrowing { return slices.Clone(r.narrowings) }
+// claimed. Each belongs in the Run's record.
+func (r *Runtime) Narrowings() []grade.Narrowing { return slices.Clone(r.narrowings) }
 
 // report tells the owner of the Runner what no caller is left to hear.
 func (r *Runtime) report(err error) {

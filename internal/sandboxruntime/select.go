@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -20,6 +21,14 @@ type Adapter struct {
 	// here. A wrapper around one hides that, unless it has the method too.
 	// Source: concept "The enforcement statement"; docs/divergences.md, row 15.
 	Remote bool
+	// Certificates are what receipts certify that package evidence verified,
+	// without which no provider has security_boundary.
+	// Source: grading "The grading rule".
+	Certificates []grade.Certificate
+	// Ceiling is the most that an operator admits of this provider, as a valid
+	// envelope for the same target; nil sets none.
+	// Source: grading "The enforcement ceiling gap".
+	Ceiling *sandbox.Capabilities
 }
 
 // Wanted is what one attempt needs: the execution target and what is checked
@@ -55,8 +64,8 @@ func Select(ctx context.Context, adapters []Adapter, want Wanted) (*Runtime, err
 //
 // Blocks: while the adapters answer capabilities, each asked once and at the
 // same time, at most 30 s.
-// Errors: AdapterUnavailable, AdapterAmbiguous; ProtocolInvalid for an
-// envelope that breaks its own rules; CapabilityUnavailable for the first
+// Errors: AdapterUnavailable, also for one of which the operator's ceiling
+// leaves nothing; AdapterAmbiguous; ProtocolInvalid for an envelope that breaks its own rules; CapabilityUnavailable for the first
 // unmet requirement in the order of sandbox.Requirements. None falls back.
 // Source: concept "Where a provider sits", Selection.
 func (s Selector) Select(ctx context.Context, want Wanted) (*Runtime, error) {
@@ -123,7 +132,7 @@ func (s Selector) Attach(ctx context.Context, target sandbox.Target) (*Runtime, 
 	if err := chosen.envelope.Validate(); err != nil {
 		return nil, rejected(sandbox.OpCapabilities, err)
 	}
-	return newRuntime(s.Report, *chosen), nil
+	return newRuntime(s.Report, *chosen)
 }
 
 // claim is what one adapter says of itself.
@@ -133,6 +142,9 @@ type claim struct {
 	envelope sandbox.Capabilities
 	optional sandbox.Optional
 	err      error
+
+	certificates []grade.Certificate
+	ceiling      *sandbox.Capabilities
 }
 
 func ask(ctx context.Context, clock Clock, a Adapter) claim {
@@ -140,7 +152,7 @@ func ask(ctx context.Context, clock Clock, a Adapter) claim {
 		return claim{err: &Defect{sandbox.OpCapabilities, errors.New("an adapter without a provider")}}
 	}
 	c, _, err := do(ctx, link{Clock: clock}, call[claim]{op: sandbox.OpCapabilities, limit: patience, run: func(ctx context.Context) (claim, error) {
-		c := claim{provider: a.Provider, link: link{clock, a.remote()}}
+		c := claim{provider: a.Provider, link: link{clock, a.remote()}, certificates: a.Certificates, ceiling: a.Ceiling}
 		envelope, err := a.Provider.Capabilities(ctx)
 		if c.err = err; err == nil {
 			c.envelope, c.optional = clone(envelope), a.Provider.Optional()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/google/go-cmp/cmp"
@@ -284,7 +285,8 @@ func TestEnforcementStatement_RemoteIsNeverRunnerEnforced(t *testing.T) {
 	if got := b.runtime.Capabilities().Enforcement; got != want {
 		t.Error(got)
 	}
-	if n := b.runtime.Narrowings(); len(n) != 7 || n[0] != (sandboxruntime.Narrowing{Axis: sandbox.AxisSandboxIsolation, Claimed: sandbox.RunnerEnforced, Admitted: sandbox.ProviderAttested}) {
+	if n := b.runtime.Narrowings(); len(n) != 7 || n[0] != (grade.Narrowing{Field: "enforcement.sandbox_isolation", Claimed: "runner_enforced",
+		Ceiling: "provider_attested", Result: "provider_attested", Reason: grade.ReasonWire}) {
 		t.Error(n)
 	}
 	p, err := b.runtime.OpenProcess(b.ctx, b.activate(durable), program)

@@ -3,6 +3,7 @@ package all
 import (
 	"context"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -46,20 +47,11 @@ type servedProcess struct{ sandbox.Process }
 // Evidence is the process's own, capped.
 func (s servedProcess) Evidence() sandbox.Evidence {
 	e := s.Process.Evidence()
-	e.Enforcement = capped(e.Enforcement)
+	e.Enforcement = grade.Cap(e.Enforcement, sandbox.ProviderAttested)
 	return e
 }
 
 func attested(c sandbox.Capabilities) sandbox.Capabilities {
-	c.Enforcement = capped(c.Enforcement)
+	c.Enforcement = grade.Cap(c.Enforcement, sandbox.ProviderAttested)
 	return c
-}
-
-func capped(e sandbox.Enforcement) sandbox.Enforcement {
-	for _, axis := range sandbox.Axes() {
-		if e.On(axis) == sandbox.RunnerEnforced {
-			e = e.With(axis, sandbox.ProviderAttested)
-		}
-	}
-	return e
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -37,10 +38,11 @@ func (p *Provider) admit(op sandbox.Operation, r sandbox.ProvisionRequest) error
 		return lacks(sandbox.RequirePlatform, r.Platform.OS+"/"+r.Platform.Architecture)
 	case len(profile.Packages) > 0 && !slices.Contains(p.caps.PackageManagers, profile.Packages[0].Manager):
 		return lacks(sandbox.RequirePackages, string(profile.Packages[0].Manager))
-	case !slices.Contains(p.caps.NetworkModes, profile.NetworkPolicy.Mode):
-		return lacks(sandbox.RequireNetworkPolicy, string(profile.NetworkPolicy.Mode))
-	case !p.caps.EgressCertification.Meets(profile.NetworkPolicy.RequiredGrade()):
-		return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, string(profile.NetworkPolicy.RequiredGrade()), string(p.caps.EgressCertification))
+	}
+	if short := grade.Network(p.caps, profile.NetworkPolicy); short != nil {
+		return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, short.Wanted, short.Offered)
+	}
+	switch {
 	case !slices.Contains(p.caps.RetentionModes, profile.RetentionMode):
 		return lacks(sandbox.RequireRetention, string(profile.RetentionMode))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/internal/probe"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -224,7 +225,7 @@ func choicesServed(t *probe.T) {
 		policy := sandbox.NetworkPolicy{Mode: mode}
 		if mode == sandbox.NetworkAllowlist {
 			policy.Destinations = []sandbox.Destination{}
-			if !c.EgressCertification.Meets(policy.RequiredGrade()) {
+			if grade.Network(c, policy) != nil {
 				t.Observe("allowlist is claimed at a grade that no allowlist selects")
 				continue
 			}

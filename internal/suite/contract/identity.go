@@ -1,10 +1,10 @@
 package contract
 
 import (
-	"slices"
 	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/grade"
 	"github.com/checkfu/checkfu/internal/probe"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -39,7 +39,7 @@ func full(t *probe.T, s probe.Shape) sandbox.ProvisionRequest {
 	allowlist := sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowlist, Destinations: []sandbox.Destination{
 		{Host: "b-" + t.Nonce() + ".example.com", Port: 8443}, {Host: "a-" + t.Nonce() + ".example.com", Port: 443},
 	}}
-	if slices.Contains(c.NetworkModes, sandbox.NetworkAllowlist) && c.EgressCertification.Meets(allowlist.RequiredGrade()) {
+	if grade.Network(c, allowlist) == nil {
 		q.Profile.NetworkPolicy = allowlist
 	}
 	return q
