@@ -41,12 +41,13 @@ def parts(path, root):
 
 
 class Instance:
-    """One machine that may run commands. lock guards what changes."""
+    """One machine that may run commands. lock guards what changes. fill may put
+    something into its places before anybody else sees them."""
 
-    def __init__(self, state, value):
+    def __init__(self, state, value, fill=None):
         self.value, self.id = value, value["instance_id"]
         self.lock = threading.RLock()
-        self.gone = False
+        self.gone = self.erased = False  # nobody is let in any more; nothing is left
         self.running = set()
         self.handoffs = []  # operations that made it, until somebody named it
         self.seen = now()
@@ -57,12 +58,12 @@ class Instance:
                 # Its size is the disk limit; it is memory, and gone with this program.
                 size = value["profile"]["resource_limits"]["disk_bytes"]
                 guest.mount(b"tmpfs", self.base.encode(), b"tmpfs", guest.NOSUID | guest.NODEV, b"size=%d,mode=711" % size)
-            self.prepare()
+            self.prepare(fill)
         except BaseException:
             self.erase()
             raise
 
-    def prepare(self):
+    def prepare(self, fill):
         """The roots that a workload may see, each a directory here. Longest last:
         the deepest owns a path."""
         self.roots, self.binds = {}, []
@@ -73,11 +74,14 @@ class Instance:
             directory = os.path.join(self.base, "mount-%d" % number)
             os.mkdir(directory, 0o755)
             os.chown(directory, OWNER, OWNER)
-            outer = self.owner(path, reserved=True)
-            if outer:  # where it is mounted has to be there, and stays
-                os.close(contained.descend(self.roots[outer], parts(path, outer), make=OWNER))
             self.roots[path] = directory
             self.binds.append([os.fsencode(directory), codec.unescape(path), read_only])
+        if fill:
+            fill(self.roots)
+        for path in self.roots:
+            outer = max((r for r in self.roots if r != path and within(path, r)), key=len, default=None)
+            if outer:  # where it is mounted has to be there, and stays
+                os.close(contained.descend(self.roots[outer], parts(path, outer), make=OWNER))
 
     def owner(self, path, reserved=False):
         """The deepest root that holds path, or None; of those that files can be
@@ -94,13 +98,18 @@ class Instance:
 
     def destroy(self):
         """Ends everything and erases every trace. Safe to repeat."""
+        self.end()
+        with self.lock:
+            self.erased = True
+            self.erase()
+
+    def end(self):
+        """Lets nobody in any more; returns once nothing of it lives."""
         with self.lock:
             self.gone = True
             running = list(self.running)
         for command in running:
             command.kill()
-        with self.lock:
-            self.erase()
 
     def erase(self):
         if not os.path.isdir(self.base):

@@ -5,13 +5,12 @@ import threading
 
 import codec
 import contained
+from admit import TARGET, admit, check_batch, check_cutoff, check_program, check_read, clean, in_time
 from failure import Failure, conflict, failed, invalid, unavailable
-from machine import OUTPUTS, RESERVED, Instance, execute, now, parts, within
+from machine import OUTPUTS, Instance, execute, now, parts
 from process import Process
-from settings import CAPABILITIES, DAY_ONE, IMAGE, MAX_WAIT_MS, WIRE
-
-MAX_FILE, MAX_BATCH = 16 << 20, 128 << 20
-TARGET = {k: CAPABILITIES[k] for k in ("provider", "provider_revision", "materialization_revision", "placement")}
+from settings import CAPABILITIES, DAY_ONE, MAX_WAIT_MS, WIRE
+from snapshot import Snapshots
 
 
 class Framed:
@@ -19,6 +18,10 @@ class Framed:
 
     def __init__(self, *frames):
         self.body = b"".join(frames)
+
+
+# What an instance refuses past its deadline. The rest may still be collected.
+WORK = {"write_file", "activate", "execute", "open_process"}
 
 
 def data(content):
@@ -34,12 +37,13 @@ def streamed(kind, content):
     return b"".join(codec.output(kind, i, content[i : i + step]) for i in range(0, len(content), step))
 
 
-class Provider:
-    """All instances. lock guards the tables; an instance has its own."""
+class Provider(Snapshots):
+    """All instances. lock guards the tables; an instance has its own. The directory
+    state goes with this program, folder and the journal with nobody."""
 
-    def __init__(self, state):
-        self.state, self.lock = state, threading.Lock()
-        self.instances, self.processes = {}, {}
+    def __init__(self, state, folder, journal):
+        self.state, self.folder, self.journal = state, folder, journal
+        self.lock, self.instances, self.processes = threading.Lock(), {}, {}
 
     # --- what calls have in common ---
 
@@ -54,10 +58,12 @@ class Provider:
             for operation in instance.handoffs:
                 operation.owned = True
             instance.handoffs = []
+            if instance.gone:
+                raise Failure("SandboxInstanceNotFound", instance_id=instance.id)
             if state and instance.value["state"] != state:
                 raise conflict(state, instance.value["state"])
-            if now() >= instance.value["expires_at"] and call.endpoint not in ("release", "snapshot", "process_wait"):
-                raise conflict("before expires_at " + instance.value["expires_at"], "expired")
+            if call.endpoint in WORK:
+                in_time(instance.value["expires_at"])
             instance.seen = now()
         return instance
 
@@ -85,23 +91,39 @@ class Provider:
         request = call.request
         call.lease_is(request["lease_id"], request["lease_epoch"])
         admit(request)
+        return self.hand_over(call, Instance(self.state, self.described(request, "provisioning")))
+
+    def described(self, request, state):
+        """The instance that a request asks for."""
         profile = request["profile"]
         identity = {"base_image": profile["base_image"], "packages": profile["packages"]}
-        value = dict(
+        return dict(
             request, instance_id="inst-" + os.urandom(16).hex(), provider=TARGET["provider"], placement=TARGET["placement"],
-            state="provisioning", output_path=OUTPUTS,
+            state=state, output_path=OUTPUTS,
             materialization={
                 "profile_digest": codec.digest(codec.canonical(identity)), "image_reference": request["root_image"],
                 "image_digest": request["root_image"].rsplit("@", 1)[1], "provider_revision": TARGET["provider_revision"],
                 "materialization_revision": TARGET["materialization_revision"],
             },
         )
-        instance = Instance(self.state, value)
+
+    def hand_over(self, call, instance):
         instance.handoffs.append(call.operation)
         with self.lock:
             self.instances[instance.id] = instance
-        call.operation.undo, call.operation.instance = lambda: self.take(instance.id), instance.id
-        return call.handoff(value)
+        call.operation.instance = instance.id
+        return call.handoff(instance.value)
+
+    def undo(self, operation):
+        """Takes back what an operation made."""
+        with self.lock:
+            process = self.processes.get(operation.process)
+        if process:
+            process.destroy()
+        if operation.instance:
+            self.take(operation.instance)
+        if operation.snapshot:
+            self.erase(operation.snapshot)
 
     def write_file(self, call):
         request, path = call.request, call.request["path"]
@@ -126,7 +148,7 @@ class Provider:
                 raise conflict("provisioning", instance.value["state"])
             instance.value = dict(instance.value, state="active")
             instance.handoffs.append(call.operation)
-        call.operation.undo, call.operation.instance = lambda: self.take(instance.id), instance.id
+        call.operation.instance = instance.id
         return call.handoff(instance.value)
 
     def execute(self, call):
@@ -183,32 +205,15 @@ class Provider:
         owner = instance.owner(root)
         if owner is None:
             raise failed("outside_root", root)
-        entries = contained.listing(instance.roots[owner], parts(root, owner), call.request["max_entries"], instance.inner(owner), root)
+        entries = contained.listing(
+            instance.roots[owner], parts(root, owner), call.request["max_entries"], instance.inner(owner), root,
+            lambda: instance.gone or call.left(),
+        )
         pages = [say(3, {"entries": entries[i : i + 100]}) for i in range(0, len(entries), 100)]
         return Framed(*pages, say(1, {"count": len(entries)}))
 
-    def snapshot(self, call):
-        self.named(call, "active")
-        raise Failure("SandboxSnapshotForbidden", instance_id=call.request["instance_id"])  # all is zero retention here
-
-    def clone_snapshot(self, call):
-        raise unavailable("snapshot_clone")
-
-    def release(self, call):
-        instance = self.named(call, "active")
-        if "expires_at" in call.request:
-            raise invalid("expires_at: expected none with zero retention")
-        self.take(instance.id)
-        return call.handoff({"disposition": "destroyed"})
-
-    def resume(self, call):
-        raise unavailable("snapshots")
-
     def destroy(self, call):
         self.take(call.request["instance_id"])
-        return {}
-
-    def destroy_snapshot(self, call):
         return {}
 
     def cleanup(self, call):
@@ -219,7 +224,10 @@ class Provider:
         gone = sorted(i.id for i in everything if orphaned(i, request, call.epoch_of(i.value["lease_id"])))
         for instance_id in gone:
             self.take(instance_id)
-        return {"instance_ids": gone, "snapshot_ids": []}
+        old = self.old_snapshots(request)
+        for snapshot_id in old:
+            self.erase(snapshot_id)
+        return {"instance_ids": gone, "snapshot_ids": old}
 
     # --- live processes ---
 
@@ -240,7 +248,7 @@ class Provider:
             process = Process(instance, request["process_id"], request["process"])
             with self.lock:
                 self.processes[key] = process
-        call.operation.undo = process.destroy
+        call.operation.process = key
         with process.change:
             return process.opened()
 
@@ -294,81 +302,7 @@ class Provider:
             process.fence(lease, epoch)
 
 
-# --- what a schema cannot see ---
-
-
-def clean(name, path):
-    raw = codec.unescape(path)
-    if len(raw) > 4096 or b"\0" in raw or any(len(p) > 255 for p in raw.split(b"/")):
-        raise invalid(name + ": expected at most 4096 bytes without NUL, each component at most 255")
-
-
-def check_read(path, root):
-    clean("path", path)
-    clean("allowed_root", root)
-    if not within(path, root) or path == root:
-        raise invalid("path: expected a path below allowed_root")
-
-
-def check_batch(request):
-    for member in request["files"]:
-        check_read(member["path"], request["allowed_root"])
-    if sum(m["maximum_bytes"] for m in request["files"]) != request["aggregate_maximum_bytes"]:
-        raise invalid("aggregate_maximum_bytes: expected the sum of the members")
-
-
-def check_cutoff(request):
-    if request["orphaned_before"] > request["now"]:
-        raise invalid("orphaned_before: expected no later than now")
-
-
-def check_program(program):
-    for name, text, most in (
-        [("executable", program["executable"], 4096), ("working_directory", program["working_directory"], 4096)]
-        + [("arguments", a, 65536) for a in program["arguments"]]
-        + [("environment", v, 131072) for v in program["environment"].values()]
-    ):
-        raw = codec.unescape(text)
-        if len(raw) > most or b"\0" in raw:
-            raise invalid("%s: expected at most %d bytes without NUL" % (name, most))
-
-
 def orphaned(instance, request, epoch):
     return request["now"] >= instance.value["expires_at"] or (
         epoch > instance.value["lease_epoch"] and instance.seen < request["orphaned_before"]
     )
-
-
-def admit(request):
-    """Holds a request to the envelope, in the order of selection."""
-    profile, c, paths = request["profile"], CAPABILITIES, []
-    for m in request["mounts"]:
-        path = m["mount_path"]
-        try:
-            clean("mount_path", path)
-        except Failure:
-            raise unavailable("mounts", path, "a shorter path")
-        if path in paths or any(within(path, r) or within(r, path) for r in RESERVED):
-            raise unavailable("mounts", path, "no path twice, and no overlap with what is reserved")
-        paths.append(path)
-    keys = [(p["manager"], p["name"], p.get("version", "")) for p in profile["packages"]]
-    if keys != sorted(set(keys)):
-        raise invalid("profile.packages: expected ascending order")
-    if request["target"] != TARGET:
-        raise conflict(" ".join(TARGET.values()), " ".join(request["target"].get(k, "") for k in TARGET))
-    limits = profile["resource_limits"]
-    outside = [k for k, v in limits.items() if not c["minimum_resources"][k] <= v <= c["maximum_resources"][k]]
-    for requirement, lacks, wanted in (
-        ("tier", profile["tier"] not in c["tiers"], profile["tier"]),
-        ("platform", request["platform"] not in c["platforms"], request["platform"]["architecture"]),
-        ("base_image", profile["base_image"] != IMAGE or request["root_image"] != IMAGE, profile["base_image"]),
-        ("packages", bool(keys), keys[0][0] if keys else ""),
-        ("network_policy", profile["network_policy"]["mode"] != "none", profile["network_policy"]["mode"]),
-        ("retention", profile["retention_mode"] not in c["retention_modes"], profile["retention_mode"]),
-        ("resources", bool(outside), ", ".join(outside)),
-        ("mounts", len(paths) > c["max_mounts"], "%d mounts" % len(paths)),
-    ):
-        if lacks:
-            raise unavailable(requirement, wanted, "")
-    if now() >= request["expires_at"]:
-        raise conflict("before expires_at " + request["expires_at"], "expired")

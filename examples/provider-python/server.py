@@ -1,10 +1,11 @@
-"""The wire: HTTP, headers, the journal of operations, fencing. docs/wire.md says
-what each of them has to do."""
+"""The wire: HTTP, headers, what is answered. docs/wire.md says what each of them
+has to do; journal.py is what has to be remembered."""
 import hashlib
 import hmac
 import http.server
 import os
 import re
+import select
 import socket
 import socketserver
 import sys
@@ -18,7 +19,6 @@ from provider import Framed
 from settings import CAPABILITIES, MEMBERS, WIRE
 
 REVISION = WIRE["revision"]
-RETENTION = 24 * 60 * 60  # seconds for which an operation is remembered after what it made ended
 # endpoint: schema, is it journaled, is it framed, the longest body
 JSON, FRAMES = (8 << 20, False), (25 << 20, True)
 ENDPOINTS = {
@@ -41,26 +41,12 @@ ABSENT = {"list_dir", "list_project_dir", "open_process", "begin_active_write"}
 OF_PROCESS = {e for e in ENDPOINTS if e.startswith("process_")}
 
 
-class Operation:
-    """One entry of the journal. It lies in memory, and so do the instances: both
-    are gone together."""
-
-    def __init__(self, identifier, endpoint, digest):
-        self.id, self.endpoint, self.digest = identifier, endpoint, digest
-        self.lock = threading.Lock()  # held by its rollback
-        self.done = threading.Event()
-        self.answer = None  # status, framed, body
-        self.undo = None
-        self.instance = None  # that it made, or made active
-        self.owned = self.rolled_back = False
-        self.since = time.monotonic()  # of its last change
-
-
 class Call:
     """One request, after everything about its form was checked."""
 
-    def __init__(self, server, endpoint, lease, request, data):
+    def __init__(self, server, endpoint, lease, request, data, left):
         self.server, self.endpoint, self.lease, self.request, self.data = server, endpoint, lease, request, data
+        self.left = left  # says whether the caller has gone, so that nobody waits for the answer
         self.operation = None
 
     def lease_is(self, lease, epoch):
@@ -68,13 +54,17 @@ class Call:
             if is_ != said:
                 raise malformed(key, "expected that of the headers")
 
+    def admit(self, lease, epoch):
+        """Fences the lease of what is asked for, where it is not the caller's."""
+        self.server.admit(lease, epoch)
+
     def own(self, lease):
         """Refuses an instance of another lease."""
         if lease != self.lease[0]:
-            raise Failure("WireLeaseFenced", lease_epoch=self.epoch_of(lease))
+            raise Failure("WireLeaseFenced", lease_epoch=max(self.epoch_of(lease), 0))
 
     def epoch_of(self, lease):
-        return self.server.epochs.get(lease, 0)
+        return self.server.journal.epoch(lease)
 
     def fence(self):
         """Refuses a lease that was overtaken since the call was admitted."""
@@ -88,20 +78,13 @@ class Call:
 class Wire:
     """What every request of this server shares."""
 
-    def __init__(self, provider, token):
-        self.provider, self.token = provider, token
-        self.lock = threading.Lock()
-        self.epochs, self.journal, self.swept = {}, {}, time.monotonic()
+    def __init__(self, provider, token, journal):
+        self.provider, self.token, self.journal = provider, token, journal
         self.boot = "bt_" + os.urandom(16).hex()
         self.digest = codec.digest(codec.canonical(CAPABILITIES))
 
     def admit(self, lease, epoch):
-        with self.lock:
-            have = self.epochs.get(lease, -1)
-            if epoch < have:
-                raise Failure("WireLeaseFenced", lease_epoch=have)
-            self.epochs[lease] = epoch
-        if -1 < have < epoch:
+        if self.journal.admit(lease, epoch):
             self.provider.fence(lease, epoch)
 
     def member(self, endpoint):
@@ -120,37 +103,17 @@ class Wire:
         something. Returns status, framed, body, or a function that sends frames."""
         if not operation_id:
             return self.answer(call)
-        with self.lock:
-            self.forget()
-            operation = self.journal.get(operation_id)
-            fresh = operation is None
-            if fresh:
-                operation = self.journal[operation_id] = Operation(operation_id, call.endpoint, digest)
-            elif operation.rolled_back:
-                raise Failure("WireOperationRolledBack")
-            elif (operation.endpoint, operation.digest) != (call.endpoint, digest):
-                raise Failure("WireOperationMismatch")
+        self.journal.forget(self.provider.instances)
+        operation, fresh = self.journal.begin(operation_id, call.endpoint, digest)
         if fresh:
             call.operation = operation
             operation.answer = self.answer(call)
-            operation.since = time.monotonic()
+            operation.since = time.time()
             operation.done.set()
         operation.done.wait()
         if operation.rolled_back:
             raise Failure("WireOperationRolledBack")
         return operation.answer
-
-    def forget(self):
-        """Under lock: what ended a day ago, once a minute."""
-        now = time.monotonic()
-        if now - self.swept < 60:
-            return
-        self.swept = now
-        for identifier, operation in list(self.journal.items()):
-            if operation.instance in self.provider.instances:
-                operation.since = now
-            if operation.done.is_set() and now - operation.since > RETENTION:
-                del self.journal[identifier]
 
     def answer(self, call):
         try:
@@ -167,22 +130,7 @@ class Wire:
         return 200, False, codec.canonical(found)
 
     def rollback(self, call):
-        identifier, member = call.request["operation_id"], call.request["member"]
-        with self.lock:
-            operation = self.journal.get(identifier)
-            if operation is None:  # the late original allocates nothing
-                operation = self.journal[identifier] = Operation(identifier, member, None)
-                operation.rolled_back = True
-                operation.done.set()
-        if operation.endpoint != member:
-            raise Failure("WireOperationMismatch")
-        with operation.lock:
-            operation.done.wait()
-            if operation.owned and not operation.rolled_back:
-                raise conflict("an allocation that nobody named yet", "owned").during(member + "_rollback")
-            if not operation.rolled_back and operation.undo:
-                operation.undo()
-            operation.rolled_back, operation.answer = True, None
+        self.journal.rollback(call.request["operation_id"], call.request["member"], self.provider.undo)
         return {"settled": True}
 
     def operation(self, call):
@@ -281,7 +229,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         lease = (lease, int(epoch or 0))
         if leased:
             wire.admit(*lease)
-        call = Call(wire, endpoint, lease, {}, b"")
+        call = Call(wire, endpoint, lease, {}, b"", self.left)
         if framed:
             call.request, call.data = split(body)
         elif not bodiless:
@@ -292,6 +240,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if framed:
             check_data(endpoint, call)
         return wire.perform(call, operation, hashlib.sha256(body).digest())
+
+    def left(self):
+        """Whether the caller closed the connection: it sends nothing before it has
+        its answer."""
+        ready = select.poll()
+        ready.register(self.connection, select.POLLIN)
+        try:
+            return bool(ready.poll(0)) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def too_large(self, request):
         size, path = request.get("size"), request.get("path")

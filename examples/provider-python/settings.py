@@ -3,11 +3,12 @@ import hashlib
 import os
 import platform
 
-# TIER is "day-one", or "minimum": no mounts, no reads, no optional members.
+# TIER is "minimum": no mounts, no reads, no optional members; "day-one", which has
+# them; or "durable", which has snapshots too.
 NAME = "example-python"
 TIER = "day-one"
 
-DAY_ONE = TIER == "day-one"
+DAY_ONE, DURABLE = TIER != "minimum", TIER == "durable"
 ROOTLESS = os.geteuid() != 0
 # A revision has one envelope: what root can do and others cannot is another.
 REVISION = "1-" + TIER + ("-rootless" if ROOTLESS else "")
@@ -47,10 +48,15 @@ CAPABILITIES = {
     },
     "max_mounts": 64 if DAY_ONE else 0,
 }
+if DURABLE:  # on the disk of this host, so they are as safe as the Runner's own
+    CAPABILITIES["retention_modes"].append("durable")
+    CAPABILITIES.update(snapshots=True, snapshot_clone=True)
 # Without snapshots none of their members is named; they refuse in the contract's words.
 MEMBERS = [
     "capabilities", "provision", "write_file", "activate", "execute", "read_file", "release", "destroy", "destroy_snapshot", "cleanup",
-] + (["read_files", "list_dir", "open_process"] if DAY_ONE else [])
+]
+MEMBERS += ["read_files", "list_dir", "open_process"] if DAY_ONE else []
+MEMBERS += ["snapshot", "clone_snapshot", "resume"] if DURABLE else []
 if DAY_ONE:  # what is not offered is left out: the digest is of the shortest envelope
     CAPABILITIES["list_dir"] = True
 MAX_WAIT_MS, OUTPUT_WINDOW, INPUT_BUFFER = 20000, 8 << 20, 256 << 10
