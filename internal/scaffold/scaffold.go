@@ -71,7 +71,7 @@ var languages = map[string]language{
 		given: map[string]string{"name": "example-go", "tier": DayOne},
 	},
 	"python": {
-		files: examples.Python, layer: "python", tiers: []string{Minimum, DayOne}, settings: "settings.py",
+		files: examples.Python, layer: "python", tiers: []string{Minimum, DayOne, Durable}, settings: "settings.py",
 		lines: map[string]string{"name": "NAME = %q\n", "tier": "TIER = %q\n"},
 		given: map[string]string{"name": "example-python", "tier": DayOne},
 	},

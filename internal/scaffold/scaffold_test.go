@@ -70,7 +70,7 @@ func TestWriteRefuses(t *testing.T) {
 		{"lang", func(o *Options) { o.Language = "" }},
 		{"lang", func(o *Options) { o.Language = "Python" }},
 		{"tier", func(o *Options) { o.Tier = "Minimum" }},
-		{"tier", func(o *Options) { o.Tier = "durable" }},
+		{"tier", func(o *Options) { o.Tier = "retained" }},
 		{"tier", func(o *Options) { o.Language, o.Tier = "typescript", DayOne }},
 		{"name", func(o *Options) { o.Name = "" }},
 		{"name", func(o *Options) { o.Name = "a\"\nimport os" }},
