@@ -16,7 +16,7 @@ import (
 	"github.com/checkfu/checkfu/wire"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // wired is one provider twice: bare, and behind a server on loopback.
@@ -39,7 +39,7 @@ const benchToken = "bench.bench.bench.bench.bench.bench.bench"
 func (w *world) wire(ctx context.Context, name string, p sandbox.Provider, q sandbox.ProvisionRequest, dir string) (*wired, error) {
 	// The largest window: nothing holds a process back, so one that writes
 	// faster than it is read must not be overtaken within one burst.
-	s, err := server.New(server.Options{Provider: p, Tokens: []string{benchToken}, Journal: boltstore.At(dir), OutputWindow: wire.MaxOutputWindowBytes})
+	s, err := server.New(server.Options{Provider: p, Tokens: []string{benchToken}, Journal: logstore.At(dir), OutputWindow: wire.MaxOutputWindowBytes})
 	if err != nil {
 		return nil, err
 	}

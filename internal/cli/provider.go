@@ -21,7 +21,7 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // The environment in which a program is started that is to serve a provider:
@@ -214,7 +214,7 @@ func (a *app) openServed(ctx context.Context, name string, o *server.Options) (*
 	if err != nil {
 		return nil, "", err
 	}
-	o.Journal = boltstore.At(filepath.Join(dir, "wire-"+strings.ReplaceAll(name, ":", "-")))
+	o.Journal = logstore.At(filepath.Join(dir, "wire-"+strings.ReplaceAll(name, ":", "-")))
 	if image, err := resolveImage(ctx, store, ""); err == nil {
 		return opened, "; --image " + image, nil
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/checkfu/checkfu/wire"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // token is what the client of a served target has.
@@ -73,7 +73,7 @@ func (s *served) options() client.Options {
 }
 
 func (s *served) start(ctx context.Context) (err error) {
-	s.server, err = server.New(server.Options{Provider: s.behind, Journal: boltstore.At(filepath.Join(s.dir, "state")), Tokens: []string{token}, OutputWindow: wire.MinOutputWindowBytes, Clock: quick{server.System}})
+	s.server, err = server.New(server.Options{Provider: s.behind, Journal: logstore.At(filepath.Join(s.dir, "state")), Tokens: []string{token}, OutputWindow: wire.MinOutputWindowBytes, Clock: quick{server.System}})
 	if err != nil {
 		return err
 	}

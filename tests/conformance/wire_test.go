@@ -19,7 +19,7 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 const token = "parity-0123456789abcdef0123456789abcdef"
@@ -28,7 +28,7 @@ const token = "parity-0123456789abcdef0123456789abcdef"
 // client of it. dir holds the journal.
 func wired(t *testing.T, p sandbox.Provider, address, dir string) *client.Client {
 	t.Helper()
-	s, err := server.New(server.Options{Provider: p, Journal: boltstore.At(dir), Tokens: []string{token}, Log: func(err error) { t.Log(err) }})
+	s, err := server.New(server.Options{Provider: p, Journal: logstore.At(dir), Tokens: []string{token}, Log: func(err error) { t.Log(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

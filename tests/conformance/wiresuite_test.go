@@ -16,7 +16,7 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // listening is one server on a socket, with a client, until it crashes.
@@ -33,7 +33,7 @@ func (l *listening) options() client.Options {
 }
 
 func (l *listening) start(ctx context.Context) error {
-	s, err := server.New(server.Options{Provider: l.provider, Journal: boltstore.At(filepath.Join(l.dir, "journal")), Tokens: []string{token}})
+	s, err := server.New(server.Options{Provider: l.provider, Journal: logstore.At(filepath.Join(l.dir, "journal")), Tokens: []string{token}})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/checkfu/checkfu/wire"
 	"github.com/checkfu/checkfu/wire/client"
 	"github.com/checkfu/checkfu/wire/server"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // victimDir makes the test binary a server that is to be killed.
@@ -38,7 +38,7 @@ func serveUntilKilled(dir string) int {
 		if err != nil {
 			return err
 		}
-		s, err := server.New(server.Options{Provider: h, Journal: boltstore.At(filepath.Join(dir, "state")), Authenticate: server.Anybody})
+		s, err := server.New(server.Options{Provider: h, Journal: logstore.At(filepath.Join(dir, "state")), Authenticate: server.Anybody})
 		if err != nil {
 			return err
 		}

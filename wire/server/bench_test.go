@@ -12,7 +12,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/memory"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // bench is a server on loopback and an instance in it.
@@ -41,7 +41,7 @@ func newBench(b *testing.B, dir string) *bench {
 		}
 	}
 	m := memory.New(memory.Options{Clock: memory.NewManual(start), Programs: map[string]memory.Program{"burst": burst}})
-	s, err := New(Options{Provider: m, Journal: boltstore.At(dir), Authenticate: Anybody, Clock: newThenClock(), OutputWindow: wire.MaxOutputWindowBytes})
+	s, err := New(Options{Provider: m, Journal: logstore.At(dir), Authenticate: Anybody, Clock: newThenClock(), OutputWindow: wire.MaxOutputWindowBytes})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/memory"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // killedDir makes the test binary a server that is to be killed.
@@ -61,7 +61,7 @@ func serveUntilKilled(dir string) error {
 		}
 		return h.Provider.Execute(ctx, id, c)
 	}
-	s, err := New(Options{Provider: h, Journal: boltstore.At(filepath.Join(dir, "state")), Authenticate: Anybody, Clock: newThenClock()})
+	s, err := New(Options{Provider: h, Journal: logstore.At(filepath.Join(dir, "state")), Authenticate: Anybody, Clock: newThenClock()})
 	if err != nil {
 		return err
 	}

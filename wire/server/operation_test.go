@@ -13,7 +13,7 @@ import (
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 func rollbackOf(op wire.OperationID, e wire.Endpoint) wire.RollbackRequest {
@@ -471,7 +471,7 @@ func TestWhatDidNothingMayComeAgain(t *testing.T) {
 	}
 	for _, dir := range []string{"", t.TempDir()} {
 		full.Store(true)
-		f := newFixture(t, func(o *Options) { hook(h)(o); o.Journal = boltstore.At(dir) })
+		f := newFixture(t, func(o *Options) { hook(h)(o); o.Journal = logstore.At(dir) })
 		id := f.active()
 		op := wire.NewOperationID()
 		q := wire.ExecuteCall{InstanceID: id, Command: command("echo x")}

@@ -17,8 +17,8 @@ type Options struct {
 	// server: an id that the server did not hand out names nothing.
 	Provider sandbox.Provider
 
-	// Journal opens the store of the journal: boltstore.At or logstore.At of a
-	// directory, which one server holds at a time. It must outlive this process
+	// Journal opens the store of the journal: logstore.At of a directory,
+	// which one server holds at a time. It must outlive this process
 	// if an instance or a snapshot does. nil keeps the journal in memory: then
 	// whatever this server handed out is unknown after a restart, so that a
 	// retried command meets SandboxInstanceNotFound and never runs twice.

@@ -26,7 +26,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/memory"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 )
 
 // raw sends a JSON body as it is.
@@ -274,7 +274,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no heartbeat":  func(o *Options) { o.Heartbeat = time.Nanosecond },
 		"long wait":     func(o *Options) { o.MaxWait = time.Hour },
 		"negative":      func(o *Options) { o.MaxCalls = -1 },
-		"a file as dir": func(o *Options) { o.Journal = boltstore.At(os.Args[0]) },
+		"a file as dir": func(o *Options) { o.Journal = logstore.At(os.Args[0]) },
 		"dead provider": func(o *Options) { o.Provider = dead{o.Provider} },
 		"liar": func(o *Options) {
 			o.Provider = &hooked{Provider: o.Provider, caps: func(c sandbox.Capabilities) sandbox.Capabilities { c.Provider = "\xff\x00"; return c }}

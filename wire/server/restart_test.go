@@ -9,13 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
-	"github.com/checkfu/checkfu/wire/server/boltstore"
+	"github.com/checkfu/checkfu/wire/server/logstore"
 	"github.com/checkfu/checkfu/wire/server/store"
 )
 
@@ -24,7 +21,7 @@ func durable(t *testing.T, change func(*Options)) (*fixture, string) {
 	t.Helper()
 	dir := t.TempDir()
 	return newFixture(t, func(o *Options) {
-		o.Journal = boltstore.At(dir)
+		o.Journal = logstore.At(dir)
 		if change != nil {
 			change(o)
 		}
@@ -37,11 +34,11 @@ func (f *fixture) crash(dir string) *fixture {
 	f.Helper()
 	// A commit of which the end is awaited: the file stands still then.
 	f.must(store.Put(f.s.journal.store, store.Set(store.Results, "x", []byte("x"))))
-	data, err := os.ReadFile(filepath.Join(dir, boltstore.File))
+	data, err := os.ReadFile(filepath.Join(dir, logstore.File))
 	f.must(err)
 	next := f.TempDir()
-	f.must(os.WriteFile(filepath.Join(next, boltstore.File), data, 0o600))
-	again := newFixture(f.T, func(o *Options) { o.Journal, o.Provider = boltstore.At(next), f.provider })
+	f.must(os.WriteFile(filepath.Join(next, logstore.File), data, 0o600))
+	again := newFixture(f.T, func(o *Options) { o.Journal, o.Provider = logstore.At(next), f.provider })
 	again.memory, again.lease = f.memory, f.lease
 	return again
 }
@@ -256,10 +253,10 @@ func TestW94ALiveProcessIsLostWithItsServer(t *testing.T) {
 
 func TestOneServerHoldsADirectory(t *testing.T) {
 	f, dir := durable(t, nil)
-	if s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Journal: boltstore.At(dir)}); err == nil {
+	if s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Journal: logstore.At(dir)}); err == nil {
 		t.Error("two", s.Close(t.Context()))
 	}
-	info, err := os.Stat(filepath.Join(dir, boltstore.File))
+	info, err := os.Stat(filepath.Join(dir, logstore.File))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
@@ -268,12 +265,14 @@ func TestOneServerHoldsADirectory(t *testing.T) {
 func TestADamagedJournalIsNamedAndNotTaken(t *testing.T) {
 	for name, damage := range map[string]func(dir string) error{
 		"not a store": func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, boltstore.File), bytes.Repeat([]byte("x"), 9000), 0o600)
+			return os.WriteFile(filepath.Join(dir, logstore.File), bytes.Repeat([]byte("x"), 9000), 0o600)
 		},
-		"another form": func(dir string) error { return edit(dir, "meta", "schema", "checkfu.wire-journal.v2") },
-		"epoch":        func(dir string) error { return edit(dir, string(store.Leases), "l", "one") },
-		"instance":     func(dir string) error { return edit(dir, string(store.Instances), "i", `{"lease":1}`) },
-		"operation":    func(dir string) error { return edit(dir, string(store.Operations), "o", `{"state":"done"`) },
+		"another form": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, logstore.File), []byte("checkfu.wire-journal.v2\n"), 0o600)
+		},
+		"epoch":     func(dir string) error { return edit(dir, store.Leases, "l", "one") },
+		"instance":  func(dir string) error { return edit(dir, store.Instances, "i", `{"lease":1}`) },
+		"operation": func(dir string) error { return edit(dir, store.Operations, "o", `{"state":"done"`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, dir := durable(t, nil)
@@ -282,7 +281,7 @@ func TestADamagedJournalIsNamedAndNotTaken(t *testing.T) {
 			if err := damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Journal: boltstore.At(dir)})
+			s, err := New(Options{Provider: f.provider, Tokens: []string{token}, Journal: logstore.At(dir)})
 			if err == nil {
 				t.Fatal("taken", s.Close(t.Context()))
 			}
@@ -293,13 +292,12 @@ func TestADamagedJournalIsNamedAndNotTaken(t *testing.T) {
 	}
 }
 
-func edit(dir, bucket, key, value string) error {
-	db, err := bbolt.Open(filepath.Join(dir, boltstore.File), 0o600, &bbolt.Options{Timeout: time.Second})
+func edit(dir string, bucket store.Bucket, key, value string) error {
+	s, err := logstore.At(dir)()
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	return db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), []byte(value)) })
+	return errors.Join(store.Put(s, store.Set(bucket, key, []byte(value))), s.Close())
 }
 
 func TestAStoreThatFailsRefusesWhatWouldAllocate(t *testing.T) {

@@ -131,6 +131,9 @@ func TestATornRecordIsCutOff(t *testing.T) {
 	for end := at[2] + 1; end < int64(len(data)); end++ {
 		files = append(files, data[:end])
 	}
+	for _, file := range files { // each as a store left it that was killed, too
+		files = append(files, append(bytes.Clone(file), make([]byte, 5000)...))
+	}
 	for _, file := range files {
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, File), file, 0o600))
@@ -150,9 +153,13 @@ func TestATornRecordIsCutOff(t *testing.T) {
 // records, and of the line above them, is an error.
 func TestDamageIsRefused(t *testing.T) {
 	data, at := three(t)
-	for n := range at[2] {
+	killed := append(bytes.Clone(data), make([]byte, 5000)...)
+	for n := range 2 * at[2] {
 		dir := t.TempDir()
 		file := bytes.Clone(data)
+		if n >= at[2] {
+			n, file = n-at[2], bytes.Clone(killed)
+		}
 		file[n] ^= 0x55
 		must(t, os.WriteFile(filepath.Join(dir, File), file, 0o600))
 		if s, err := At(dir)(); err == nil {
@@ -168,6 +175,41 @@ func TestDamageIsRefused(t *testing.T) {
 		if _, err := At(dir)(); !errors.As(err, &damage) || damage.At != at[n] {
 			t.Errorf("record %d without a head: %v", n, err)
 		}
+	}
+}
+
+// A store that was killed leaves zeros, and all that was synced.
+func TestAKilledStoreIsTakenUp(t *testing.T) {
+	s := opened(t, t.TempDir())
+	sizes := map[int64]bool{}
+	for n := range 100 {
+		must(t, store.Put(s, store.Set(store.Leases, fmt.Sprint(n), make([]byte, 100))))
+		info, err := os.Stat(s.path(File))
+		must(t, err)
+		sizes[info.Size()] = true
+	}
+	if len(sizes) != 1 {
+		t.Errorf("the file grew %d times", len(sizes))
+	}
+	data, err := os.ReadFile(s.path(File))
+	must(t, err)
+	next := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(next, File), data, 0o600))
+	again := opened(t, next)
+	if !maps.Equal(content(t, again), content(t, s)) {
+		t.Error("not the same")
+	}
+	must(t, again.Close())
+	if info, err := os.Stat(filepath.Join(next, File)); err != nil || info.Size() != again.size {
+		t.Errorf("%v; closed, it has %v", err, info)
+	}
+}
+
+func TestAJournalOfAnotherFormIsNotForgotten(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, former), nil, 0o600))
+	if s, err := At(dir)(); err == nil {
+		t.Error("begun beside it", s.Close())
 	}
 }
 

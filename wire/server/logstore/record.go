@@ -105,6 +105,7 @@ func (s *log) load() error {
 		return err
 	}
 	size := info.Size()
+	s.room = size
 	have := make([]byte, min(int64(len(head)), size))
 	if _, err := s.file.ReadAt(have, 0); err != nil {
 		return err
@@ -125,6 +126,7 @@ func (s *log) load() error {
 			return err
 		}
 		if torn {
+			s.room = s.size
 			return errors.Join(s.file.Truncate(s.size), s.file.Sync())
 		}
 		s.size += headBytes + int64(len(payload))
@@ -133,10 +135,9 @@ func (s *log) load() error {
 }
 
 // record reads the payload of the record at at in a file of size bytes. It is
-// torn where it is the last and not whole: it reaches over the end, or its sum is
-// wrong and it is followed by nothing, or its head was not written whole and no
-// whole record follows. Its length is held to what is there before anything is
-// allocated.
+// torn, or not there at all, where it is not whole and no whole record follows: a
+// record behind it was durable, and then so was this one. Its length is held to
+// what is there before anything is allocated.
 func record(file io.ReaderAt, at, size int64) (payload []byte, torn bool, err error) {
 	var start [headBytes]byte
 	if size-at < headBytes {
@@ -147,33 +148,29 @@ func record(file io.ReaderAt, at, size int64) (payload []byte, torn bool, err er
 	}
 	length := int64(binary.BigEndian.Uint32(start[:]))
 	rest := size - at - headBytes
+	next, why := at+1, "" // where it ends nobody can say
 	switch {
 	case crc32.Checksum(start[:4], castagnoli) != binary.BigEndian.Uint32(start[4:]):
-		// Where it ends nobody can say any more. A crash leaves that of the last
-		// one; a record behind it was durable, and so was this.
-		switch more, err := follows(file, at+1, size); {
-		case err != nil:
-			return nil, false, err
-		case more:
-			return nil, false, &Damage{at, "the sum of its length is wrong, and records follow"}
-		}
-		return nil, true, nil
-	case length > rest:
-		return nil, true, nil
+		why = "the sum of its length is wrong"
 	case length == 0 || length > maxRecord:
 		return nil, false, &Damage{at, fmt.Sprintf("a record of %d bytes", length)}
-	}
-	payload = make([]byte, length)
-	if _, err := file.ReadAt(payload, at+headBytes); err != nil {
-		return nil, false, err
-	}
-	if crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(start[8:]) {
-		if length == rest {
-			return nil, true, nil
+	case length > rest:
+		return nil, true, nil
+	default:
+		payload = make([]byte, length)
+		if _, err := file.ReadAt(payload, at+headBytes); err != nil {
+			return nil, false, err
 		}
-		return nil, false, &Damage{at, "its sum is wrong"}
+		if crc32.Checksum(payload, castagnoli) == binary.BigEndian.Uint32(start[8:]) {
+			return payload, false, nil
+		}
+		next, why = at+headBytes+length, "its sum is wrong"
 	}
-	return payload, false, nil
+	more, err := follows(file, next, size)
+	if err == nil && more {
+		err = &Damage{at, why + ", and records follow"}
+	}
+	return nil, err == nil, err
 }
 
 // follows says whether a whole record begins anywhere from at on.

@@ -1,7 +1,6 @@
 // Package store is what a server's journal asks of the place that it is kept in.
-// A Store is a few tables of bytes; package boltstore keeps them in an embedded
-// database, package logstore in one plain file with no dependency, and Memory
-// nowhere. A journal has to outlive a process whenever something that it speaks
+// A Store is a few tables of bytes; package logstore keeps them in one plain file
+// with no dependency, and Memory nowhere. A journal has to outlive a process whenever something that it speaks
 // of does: an instance, or a snapshot.
 //
 // Bounds: keys of up to 1 KiB and values of up to 64 MiB; callers hold to them.
