@@ -47,11 +47,14 @@ var (
 	RelayAddr    = netip.MustParseAddr("45.33.41.1")
 	PlaneAddr    = netip.MustParseAddr("45.33.41.2")
 	NeighborAddr = netip.MustParseAddr("10.201.0.2") // another sandbox
+	DeadAddr     = netip.MustParseAddr("45.33.42.1") // public, and nobody is there
+	DeadPrivate  = netip.MustParseAddr("10.66.0.1")  // private, and nobody is there
 
-	guardEdge = netip.MustParseAddr("10.99.0.1")
-	relayEdge = netip.MustParseAddr("10.98.0.1")
-	planeNet  = netip.MustParsePrefix("45.33.41.0/30")
-	barriers  = netip.MustParsePrefix("45.34.0.0/16") // of Settle
+	guardEdge  = netip.MustParseAddr("10.99.0.1")
+	relayEdge  = netip.MustParseAddr("10.98.0.1")
+	planeNet   = netip.MustParsePrefix("45.33.41.0/30")
+	publicEdge = netip.MustParseAddr("45.33.39.1")
+	barriers   = netip.MustParsePrefix("45.34.0.0/16") // of Settle
 )
 
 // The names of links, each in its own namespace.
@@ -147,7 +150,9 @@ func (l *Lab) links() error {
 		// An internet carries on what is not its own; it says so to whoever
 		// sends something that nobody has.
 		func() error { return l.Public.Do(func() error { return setting("ipv4/ip_forward", "1") }) },
-		func() error { return l.Public.everywhere(planeNet) },
+		func() error {
+			return l.Public.everywhere(planeNet, netip.PrefixFrom(DeadAddr, 32), netip.PrefixFrom(DeadPrivate, 32))
+		},
 		func() error { return l.Guard.route("0.0.0.0/0", "45.33.39.1") },
 		func() error { return l.Guard.route("::/0", "2a00:1450:4001:39::1") },
 	}
@@ -185,14 +190,20 @@ func (l *Lab) Settle(ctx context.Context) error {
 	n := l.barrier.Add(1)
 	base := barriers.Addr().As4()
 	at := netip.AddrFrom4([4]byte{base[0], base[1], byte(n >> 8), byte(n)})
-	mark := l.Ledger.Mark()
-	// At each port, because each has a queue of its own.
+	mark, sent := l.Ledger.Mark(), map[netip.AddrPort]bool{}
+	// At each port of either namespace, because each has a queue of its own.
 	for _, p := range SinkPorts() {
-		conn, err := l.Guard.Dial(ctx, "tcp", netip.AddrPortFrom(at, p))
-		if err != nil {
-			return &Error{"prove that the ledger is live", err}
+		for _, way := range []struct {
+			from *Namespace
+			to   netip.Addr
+		}{{l.Guard, at}, {l.Public, GuardAddr}} {
+			conn, err := way.from.Dial(ctx, "tcp", netip.AddrPortFrom(way.to, p))
+			if err != nil {
+				return &Error{"prove that the ledger is live", err}
+			}
+			sent[addrPort(conn.LocalAddr())] = true
+			conn.Close()
 		}
-		conn.Close()
 	}
 	if err := l.Tap.sees(ctx, at); err != nil {
 		return err
@@ -200,11 +211,11 @@ func (l *Lab) Settle(ctx context.Context) error {
 	err := l.Ledger.wait(ctx, func() bool {
 		seen := 0
 		for _, a := range l.Ledger.accepts[mark:] {
-			if a.Local.Addr() == at {
+			if sent[a.Remote] && barrier(*a) {
 				seen++
 			}
 		}
-		return seen == len(SinkPorts())
+		return seen == len(sent)
 	})
 	if err != nil {
 		return &Error{"wait for the ledger", err}

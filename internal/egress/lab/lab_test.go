@@ -139,7 +139,7 @@ func TestTheLinksThatAreNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	if _, err := l.Ledger.Closed(t.Context(), mark); err != nil {
+	if err := l.Ledger.wait(t.Context(), func() bool { return len(l.Ledger.since(mark)) > 0 }); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.Ledger.Since(mark); len(got) != 1 || got[0].In != "pl" {
@@ -174,6 +174,9 @@ func TestLedgerTapAndBehaviour(t *testing.T) {
 		t.Errorf("want the behaviour, got %q %v", got, err)
 	}
 	conn.Close()
+	if err := l.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	got, err := l.Ledger.Closed(t.Context(), mark)
 	if err != nil || len(got) != 2 {
 		t.Fatalf("want two accepts, got %v %v", got, err)
@@ -212,10 +215,10 @@ func TestResolverAnswersAsScripted(t *testing.T) {
 	l := open(t, InsideListener)
 	l.Resolver.Script("a.test", Addresses(addr("45.33.32.10"), addr("10.77.0.10"), addr("fd00:77::10")))
 	l.Resolver.Script("alias.test", Alias("other.test", addr("45.33.32.11")))
-	l.Resolver.Script("flip.test", func(q Query, m *dns.Msg) *dns.Msg {
+	l.Resolver.Script("flip.test", func(q Query, m *dns.Msg) []*dns.Msg {
 		return Addresses(addr([]string{"45.33.32.10", "10.77.0.10"}[min(q.Nth, 1)]))(q, m)
 	})
-	l.Resolver.Script("mute.test", func(Query, *dns.Msg) *dns.Msg { return nil })
+	l.Resolver.Script("mute.test", func(Query, *dns.Msg) []*dns.Msg { return nil })
 	mark := l.Resolver.Mark()
 	for _, c := range []struct {
 		name  string

@@ -74,13 +74,19 @@ func (l *Ledger) Since(mark int) []Accept {
 func (l *Ledger) since(mark int) []Accept {
 	var out []Accept
 	for _, a := range l.accepts[min(mark, len(l.accepts)):] {
-		if !barriers.Contains(a.Local.Addr()) {
+		if !barrier(*a) {
 			copied := *a
 			copied.First = slices.Clone(a.First)
 			out = append(out, copied)
 		}
 	}
 	return out
+}
+
+// barrier reports whether it is one of Settle's own: nothing else goes there, and
+// nobody else calls the guard from pub.
+func barrier(a Accept) bool {
+	return barriers.Contains(a.Local.Addr()) || a.Remote.Addr() == publicEdge
 }
 
 // Closed waits until everything accepted after the mark has ended, so that its

@@ -17,8 +17,9 @@ type Query struct {
 	Nth     int    // how often this name was asked for this type before, from 0
 }
 
-// Answer makes the reply to a question from an empty one; nil is silence.
-type Answer func(q Query, empty *dns.Msg) *dns.Msg
+// Answer makes the replies to a question from an empty one: usually it alone,
+// filled in. None is silence; several arrive one after the other.
+type Answer func(q Query, empty *dns.Msg) []*dns.Msg
 
 // Resolver is a scripted DNS server with a log.
 type Resolver struct {
@@ -113,14 +114,14 @@ func (r *Resolver) handle(w dns.ResponseWriter, m *dns.Msg, network string) {
 	r.log = append(r.log, q)
 	r.mu.Unlock()
 
-	reply := new(dns.Msg).SetReply(m)
-	reply.RecursionAvailable = true
+	empty := new(dns.Msg).SetReply(m)
+	empty.RecursionAvailable = true
 	if answer == nil {
-		reply.Rcode = dns.RcodeNameError
-	} else if reply = answer(q, reply); reply == nil {
-		return
+		answer = Code(dns.RcodeNameError)
 	}
-	w.WriteMsg(reply) // an asker that went away needs none
+	for _, reply := range answer(q, empty) {
+		w.WriteMsg(reply) // an asker that went away needs none
+	}
 }
 
 func (r *Resolver) close() {
@@ -130,21 +131,29 @@ func (r *Resolver) close() {
 	r.running.Wait()
 }
 
+// Code answers with a code and nothing else.
+func Code(code int) Answer {
+	return func(_ Query, m *dns.Msg) []*dns.Msg {
+		m.Rcode = code
+		return []*dns.Msg{m}
+	}
+}
+
 // Addresses answers with addresses of both families, each to its own question.
 func Addresses(addresses ...netip.Addr) Answer {
-	return func(q Query, m *dns.Msg) *dns.Msg {
+	return func(q Query, m *dns.Msg) []*dns.Msg {
 		for _, a := range addresses {
 			if rr := Record(q.Name, a); rr.Header().Rrtype == q.Type {
 				m.Answer = append(m.Answer, rr)
 			}
 		}
-		return m
+		return []*dns.Msg{m}
 	}
 }
 
 // Alias answers with an alias, and what stands behind it.
 func Alias(target string, addresses ...netip.Addr) Answer {
-	return func(q Query, m *dns.Msg) *dns.Msg {
+	return func(q Query, m *dns.Msg) []*dns.Msg {
 		m.Answer = append(m.Answer, AliasRecord(q.Name, target))
 		q.Name = target
 		return Addresses(addresses...)(q, m)

@@ -111,7 +111,7 @@ func (t *Tap) Mark() map[Flow]int64 {
 func (t *Tap) Since(mark map[Flow]int64) map[Flow]int64 {
 	now := t.Mark()
 	for flow, count := range now {
-		if now[flow] = count - mark[flow]; now[flow] == 0 || flow.Protocol == Neighbour || barriers.Contains(flow.Destination.Addr()) {
+		if now[flow] = count - mark[flow]; now[flow] == 0 || flow.Protocol == Neighbour || barriers.Contains(flow.Destination.Addr()) || flow.Destination.Addr() == publicEdge {
 			delete(now, flow)
 		}
 	}
