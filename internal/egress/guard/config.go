@@ -130,7 +130,7 @@ func (c Config) compile() (compiled, error) {
 		echDenied: c.ECH != ECHAllow,
 		headBytes: int(orDefault(c.Limits.HeadBytes, MaxHeadBytes)),
 		headTime:  time.Duration(orDefault(c.Limits.HeadMillis, headTime.Milliseconds())) * time.Millisecond,
-		tunnels:   int(orDefault(c.Limits.Tunnels, defaultTunnels)),
+		tunnels:   int(orDefault(c.Limits.Tunnels, DefaultTunnels)),
 		idle:      time.Duration(orDefault(c.Limits.IdleSeconds, int64(defaultIdle/time.Second))) * time.Second,
 	}
 	if c.ECH != "" && c.ECH != ECHDeny && c.ECH != ECHAllow {

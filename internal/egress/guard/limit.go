@@ -34,7 +34,7 @@ const (
 // the answer before the client has read it.
 const lingerBytes = 64 << 10
 
-const (
-	defaultTunnels = 1024
-	defaultIdle    = 10 * time.Minute
-)
+// DefaultTunnels is what Limits.Tunnels is where it is left out.
+const DefaultTunnels = 1024
+
+const defaultIdle = 10 * time.Minute
