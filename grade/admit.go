@@ -22,9 +22,9 @@ type Standing struct {
 // for exactly one revision. Only package evidence has reason to make one.
 // Source: grading "The grading rule"; "The current posture".
 type Certificate struct {
-	Provider                string
-	ProviderRevision        string
-	MaterializationRevision string
+	Provider                string `json:"provider"`
+	ProviderRevision        string `json:"provider_revision"`
+	MaterializationRevision string `json:"materialization_revision"`
 }
 
 // covers compares byte for byte: the same provider's other revision is separate
