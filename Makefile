@@ -6,12 +6,13 @@ GVISOR = $(shell $(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)
 LDFLAGS = -s -w -X $(MODULE)/internal/cli.Version=$(VERSION) -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR)
 MODULE = github.com/checkfu/checkfu
 INIT = internal/guest/initbin/bin/checkfu-init
+EGRESS = internal/egress/launch/bin/checkfu-guard
 STATIC = CGO_ENABLED=0 $(GO) build -trimpath
 # What links gVisor is built without cgo and cannot be raced: its sentry is
 # started from the very binary under test. Nor can what confines all threads of
 # the binary under test.
-PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(confine|daemon|launch)$$|bench|tests/)')
-RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(confine|daemon|launch)$$|bench|tests/)')
+PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu(-guard|-relay)?$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(confine|daemon|launch)$$|bench|tests/)')
+RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu(-guard|-relay)?$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(confine|daemon|launch)$$|bench|tests/)')
 # What is too much for the race detector is raced in part (-short), and run
 # whole without it: the suites and the ends of a wire here, the saboteurs as the
 # matrix in tests/conformance.
@@ -30,12 +31,17 @@ help: ## list the targets
 $(INIT): $(shell find cmd/checkfu-init internal/guest -name '*.go' -not -path '*/initbin/*' -not -name '*_test.go')
 	$(STATIC) -ldflags="-s -w" -o $@ ./cmd/checkfu-init
 
-build: $(INIT) ## build bin/checkfu, one static file with the sandbox in it
+# Reproducible: receipts name a guard by the digest of its binary.
+$(EGRESS): internal/egress/launch/bin/%: $(shell find cmd/checkfu-guard cmd/checkfu-relay internal/egress internal/canonical sandbox -name '*.go' -not -path '*/launch/*' -not -name '*_test.go') go.sum
+	$(STATIC) -buildvcs=false -ldflags="-s -w" -o $@ ./cmd/$*
+
+build: $(INIT) $(EGRESS) ## build bin/checkfu, one static file with the sandbox in it
 	$(STATIC) -ldflags="$(LDFLAGS)" -o bin/checkfu ./cmd/checkfu
 
 build-arm64: ## cross-build for arm64 (built, not run)
 	mkdir -p out/arm64
 	GOARCH=arm64 $(STATIC) -ldflags="-s -w" -o out/arm64/checkfu-init ./cmd/checkfu-init
+	GOARCH=arm64 $(STATIC) -buildvcs=false -ldflags="-s -w" -o out/arm64/ $(patsubst internal/egress/launch/bin/%,./cmd/%,$(EGRESS))
 	GOARCH=arm64 $(STATIC) -ldflags="$(LDFLAGS)" -o out/arm64/checkfu ./cmd/checkfu
 
 demo: build ## set up what it needs and run a command on a repository inside a sandbox
@@ -43,7 +49,7 @@ demo: build ## set up what it needs and run a command on a repository inside a s
 
 test: lint arch build test-race test-product ## everything, under 15 minutes on 2 cores
 
-test-race: $(INIT) ## all packages that do not link gVisor, with the race detector
+test-race: $(INIT) $(EGRESS) ## all packages that do not link gVisor, with the race detector
 	$(GO) test -race -timeout 10m $(filter-out $(PARTLY),$(RACED))
 	$(GO) test -race -short -timeout 10m $(PARTLY)
 	$(GO) test -timeout 10m $(WHOLE)
@@ -55,11 +61,11 @@ test-product: build ## the packages and the commands that start real sandboxes, 
 arch: ## the house rules: who imports whom, sizes, comments
 	$(GO) test ./tests/arch
 
-lint: $(INIT) ## formatting, vet on linux and macOS, staticcheck
+lint: $(INIT) $(EGRESS) ## formatting, vet on linux and macOS, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w"; exit 1; }
 	CGO_ENABLED=0 $(GO) vet ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./sandbox/...
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/... ./cmd/checkfu-guard ./internal/egress/launch
 	CGO_ENABLED=0 $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.6.1 ./...
 
 fuzz: ## every fuzz target for FUZZTIME each
@@ -74,4 +80,4 @@ bench: build ## measure against the raw primitives in one run (bench/README.md)
 	CGO_ENABLED=0 $(GO) run ./bench
 
 clean: ## remove what was built
-	rm -rf bin out $(INIT)
+	rm -rf bin out $(INIT) $(EGRESS)

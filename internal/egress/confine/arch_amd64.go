@@ -2,5 +2,8 @@ package confine
 
 import "golang.org/x/sys/unix"
 
-// auditArch is the architecture whose calls the filter knows by number.
-const auditArch = unix.AUDIT_ARCH_X86_64
+// arch is the architecture whose calls the filter knows by number.
+const (
+	arch      = "amd64"
+	auditArch = unix.AUDIT_ARCH_X86_64
+)

@@ -32,13 +32,6 @@ type Needs struct {
 // with: streams, listener, log, the poller's and a few connections.
 const MinFiles = 32
 
-// Report says what holds from now on.
-type Report struct {
-	// Landlock is the version of the interface that was applied, 0 where the
-	// kernel has none and the launcher said so.
-	Landlock int
-}
-
 // Error is a step that could not be taken. The process must end.
 type Error struct {
 	Step     string // one of the names in steps
@@ -54,7 +47,7 @@ func (e *Error) Error() string {
 // step is one thing that a process does to itself.
 type step struct {
 	name string
-	take func(Needs, *Report) error
+	take func(Needs) error
 }
 
 // steps in their order. The environment comes first, because a secret in it is
@@ -76,21 +69,34 @@ var steps = []step{
 
 // Self confines this process, for good.
 // Errors: *Error; the process must end then.
-func Self(n Needs) (Report, error) { return perform(n, steps) }
+func Self(n Needs) error { return perform(n, steps) }
 
-func perform(n Needs, steps []step) (Report, error) {
-	var r Report
+func perform(n Needs, steps []step) error {
 	for _, s := range steps {
-		if err := s.take(n, &r); err != nil {
-			return Report{}, err
+		if err := s.take(n); err != nil {
+			return err
 		}
 	}
-	return r, nil
+	return nil
+}
+
+// Notes are what a process that Self has confined can say of it, in the order of
+// the steps: its user and the version of Landlock, "none" where it goes without.
+// They are known before, because a log may have to be made before.
+func Notes(n Needs) []string {
+	uid, version := n.UID, "none"
+	if uid == 0 {
+		uid = os.Geteuid()
+	}
+	if v, err := landlockQuery(unix.LANDLOCK_CREATE_RULESET_VERSION); err == nil {
+		version = strconv.Itoa(v)
+	}
+	return []string{"user " + strconv.Itoa(uid), "landlock " + version, "seccomp " + arch}
 }
 
 // environment refuses one that is not empty. Clearing it would be a lie: the
 // runtime has copied it, and the kernel shows what the process began with.
-func environment(Needs, *Report) error {
+func environment(Needs) error {
 	if env := os.Environ(); len(env) > 0 {
 		// A name may be logged, a value is perhaps what must not be here.
 		name, _, _ := strings.Cut(env[0], "=")
@@ -102,7 +108,7 @@ func environment(Needs, *Report) error {
 // core lets no crash be written. The limit is 1 and not 0: a host that pipes
 // dumps to a program ignores every limit but this one, and no file begins with
 // one byte.
-func core(Needs, *Report) error {
+func core(Needs) error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); err != nil {
 		// A hard limit of 0 cannot be raised again by a process without power.
 		if err = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
@@ -114,7 +120,7 @@ func core(Needs, *Report) error {
 
 // files bounds the descriptors, so that a flood ends in a refusal here and not
 // in an exhausted host.
-func files(n Needs, _ *Report) error {
+func files(n Needs) error {
 	want := uint64(n.Files)
 	if n.Files < MinFiles {
 		return &Error{"files", "at least " + strconv.Itoa(MinFiles), strconv.Itoa(n.Files)}
@@ -127,7 +133,7 @@ func files(n Needs, _ *Report) error {
 
 // undumpable closes this process to others of its user: no ptrace, no memory, no
 // list of descriptors, no core.
-func undumpable(Needs, *Report) error {
+func undumpable(Needs) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return &Error{"dumpable", "PR_SET_DUMPABLE 0", err.Error()}
 	}

@@ -11,7 +11,7 @@ import (
 // descriptors closes what was inherited and not named. Whatever this program
 // opens itself, the runtime's poller among it, is marked to be closed at an exec;
 // so what lacks the mark came over the last one.
-func descriptors(n Needs, _ *Report) error {
+func descriptors(n Needs) error {
 	for _, fd := range n.Descriptors {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			return &Error{"descriptors", "descriptor " + strconv.Itoa(fd) + " open", err.Error()}

@@ -25,12 +25,12 @@ func everyThread(step, expected string, number uintptr, args [3]uintptr) error {
 
 // noNewPrivileges makes every later exec powerless, though the filter forbids
 // each. An unprivileged process may install a filter only with it.
-func noNewPrivileges(Needs, *Report) error {
+func noNewPrivileges(Needs) error {
 	return everyThread("no_new_privs", "PR_SET_NO_NEW_PRIVS 1", unix.SYS_PRCTL, [3]uintptr{unix.PR_SET_NO_NEW_PRIVS, 1})
 }
 
 // identity gives up every capability and the user root.
-func identity(n Needs, _ *Report) error {
+func identity(n Needs) error {
 	const name = "identity"
 	root := os.Geteuid() == 0
 	switch {

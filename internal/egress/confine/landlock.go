@@ -33,10 +33,10 @@ const threadSignals = 1 << 1
 // be opened, made, removed or executed. TCP connects to the named ports and
 // listens nowhere; that is the second, independent hold on the port of a
 // destination.
-func landlock(n Needs, r *Report) error { return landlockOn(n, r, landlockQuery) }
+func landlock(n Needs) error { return landlockOn(n, landlockQuery) }
 
 // landlockOn is landlock on a kernel that answers so.
-func landlockOn(n Needs, r *Report, query func(uintptr) (int, error)) error {
+func landlockOn(n Needs, query func(uintptr) (int, error)) error {
 	const name = "landlock"
 	version, err := query(unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if err != nil {
@@ -72,11 +72,7 @@ func landlockOn(n Needs, r *Report, query func(uintptr) (int, error)) error {
 			}
 		}
 	}
-	if err := everyThread(name, "to be restricted", unix.SYS_LANDLOCK_RESTRICT_SELF, [3]uintptr{fd}); err != nil {
-		return err
-	}
-	r.Landlock = version
-	return nil
+	return everyThread(name, "to be restricted", unix.SYS_LANDLOCK_RESTRICT_SELF, [3]uintptr{fd})
 }
 
 // landlockQuery asks the kernel what it has.

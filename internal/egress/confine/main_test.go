@@ -25,10 +25,9 @@ type order struct {
 
 // outcome is what it says, twice: after it was confined, and after it acted.
 type outcome struct {
-	Report Report
-	Step   string // of the *Error
-	Error  string
-	Errno  syscall.Errno
+	Step  string // of the *Error
+	Error string
+	Errno syscall.Errno
 }
 
 const childName = "confined"
@@ -52,8 +51,8 @@ func child() {
 	if !ok {
 		panic(o.Do)
 	}
-	say := func(r Report, err error) {
-		said := outcome{Report: r}
+	say := func(err error) {
+		var said outcome
 		if err != nil {
 			said.Error = err.Error()
 			if e, ok := errors.AsType[*Error](err); ok {
@@ -68,15 +67,15 @@ func child() {
 		}
 	}
 	before(o.Do)
-	r, err := perform(o.Needs, slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return slices.Contains(o.Without, s.name) }))
-	say(r, err)
+	err := perform(o.Needs, slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return slices.Contains(o.Without, s.name) }))
+	say(err)
 	if err != nil {
 		os.Exit(1)
 	}
 	if o.Waits {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 	}
-	say(Report{}, do(o.With))
+	say(do(o.With))
 	os.Exit(0)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // seccomp installs the filter on every thread.
-func seccomp(n Needs, _ *Report) error {
+func seccomp(n Needs) error {
 	filter := program(n, os.Getpid())
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	stray, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))

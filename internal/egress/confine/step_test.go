@@ -121,7 +121,7 @@ func TestAStepThatCannotBeTakenIsNamed(t *testing.T) {
 
 	// An ordinary user stays who he is.
 	r := begin(t, order{Needs: Needs{UID: -1}, Do: "nothing"}, as(testUID))
-	if r.Confined.Error != "" || r.Confined.Report.Landlock < 1 {
+	if r.Confined.Error != "" {
 		t.Errorf("%+v", r.Confined)
 	}
 }
@@ -130,9 +130,8 @@ func TestAStepThatCannotBeTakenIsNamed(t *testing.T) {
 func TestAKernelWithoutLandlock(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		for errno, absent := range map[syscall.Errno]bool{syscall.ENOSYS: true, syscall.EOPNOTSUPP: true, syscall.EPERM: false} {
-			var r Report
-			err := landlockOn(Needs{NoLandlock: told}, &r, func(uintptr) (int, error) { return 0, errno })
-			if fine := told && absent; (err == nil) != fine || r.Landlock != 0 {
+			err := landlockOn(Needs{NoLandlock: told}, func(uintptr) (int, error) { return 0, errno })
+			if fine := told && absent; (err == nil) != fine {
 				t.Errorf("told %v, %v: %v", told, errno, err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,10 +53,18 @@ func takeListener() (net.Listener, error) {
 	return l, nil
 }
 
+// takeLog makes descriptor 4 a log of this process's own.
+func takeLog() *announced {
+	// Only what is not blocking can have a deadline, and then the runtime minds it.
+	// A plain file has none whatever it is.
+	_ = unix.SetNonblock(logFD, true)
+	return &announced{log: os.NewFile(logFD, "log"), to: os.Stdout}
+}
+
 // announced is the log, whose first line the starter is shown too once it is
 // written.
 type announced struct {
-	log io.Writer
+	log *os.File
 	to  io.Writer
 }
 
@@ -63,8 +72,11 @@ type announced struct {
 func (a *announced) Write(line []byte) (int, error) {
 	n, err := a.log.Write(line)
 	if err == nil && a.to != nil {
-		_, err = a.to.Write(line)
+		_, _ = a.to.Write(line) // a starter that is gone ends this process anyway
 		a.to = nil
 	}
 	return n, err
 }
+
+// SetWriteDeadline bounds a Write whose reader stalls.
+func (a *announced) SetWriteDeadline(t time.Time) error { return a.log.SetWriteDeadline(t) }

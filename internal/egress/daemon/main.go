@@ -45,18 +45,28 @@ type Program struct {
 	Name    string
 	Summary string // one sentence
 	// Prepare reads a configuration. Whatever it needs of files or of the host it
-	// takes now: the service is confined when it begins.
-	Prepare func(config []byte) (Service, error)
+	// takes now: the service is confined before it begins.
+	Prepare func(Inputs) (Service, error)
+}
+
+// Inputs are what a program is given besides its listener.
+type Inputs struct {
+	Config []byte
+	// Log takes whole lines, one in each Write and one after the other. It has
+	// SetWriteDeadline, which holds where the log is a pipe or a socket. Its first
+	// line says that the program listens; it is not written before Serve.
+	Log io.Writer
+	// Notes are what the process says of its confinement, for that line.
+	Notes []string
 }
 
 // Service is a configuration that can be served.
 type Service struct {
-	// Needs are its descriptors beyond those of every program (Files counts all),
-	// ports and sockets; who it is to be is the starter's to say.
+	// Needs are ports, sockets, the number of descriptors (all of them) and those
+	// that are needed beyond the program's own; who to be is the starter's to say.
 	Needs confine.Needs
-	// Serve answers connections until ctx is done, and returns nil then. Its first
-	// line on log says that it listens; each Write is one line, one after the other.
-	Serve func(ctx context.Context, listener net.Listener, log io.Writer, held confine.Report) error
+	// Serve answers connections until ctx is done, and returns nil then.
+	Serve func(ctx context.Context, listener net.Listener) error
 }
 
 // Main is a whole run of a program: the arguments are those after its name.
@@ -125,21 +135,19 @@ func begin(p Program, needs confine.Needs) error {
 	if err != nil {
 		return refused{err}
 	}
-	service, err := p.Prepare(config)
+	listener, err := takeListener()
 	if err != nil {
 		return refused{err}
 	}
-	listener, err := takeListener()
+	service, err := p.Prepare(Inputs{Config: config, Log: takeLog(), Notes: confine.Notes(needs)})
 	if err != nil {
 		return refused{err}
 	}
 	ctx, told := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer told()
-	own := service.Needs
-	own.UID, own.GID, own.NoLandlock = needs.UID, needs.GID, needs.NoLandlock
-	own.Descriptors = append([]int{0, 1, 2, logFD}, own.Descriptors...)
-	held, err := confine.Self(own)
-	if err != nil {
+	needs.Files, needs.Ports, needs.Unix = service.Needs.Files, service.Needs.Ports, service.Needs.Unix
+	needs.Descriptors = append([]int{0, 1, 2, logFD}, service.Needs.Descriptors...)
+	if err := confine.Self(needs); err != nil {
 		return refused{err}
 	}
 	go func() {
@@ -150,8 +158,7 @@ func begin(p Program, needs confine.Needs) error {
 	context.AfterFunc(ctx, func() {
 		time.AfterFunc(EndWithin, func() { os.Exit(ExitLate) })
 	})
-	log := &announced{log: os.NewFile(logFD, "log"), to: os.Stdout}
-	if err := service.Serve(ctx, listener, log, held); err != nil && ctx.Err() == nil {
+	if err := service.Serve(ctx, listener); err != nil && ctx.Err() == nil {
 		return err
 	}
 	return nil

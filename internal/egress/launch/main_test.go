@@ -21,24 +21,17 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == string(GuardProgram) {
 		os.Exit(daemon.Main(daemon.Program{Name: "echo", Summary: "Answers.", Prepare: prepare}, os.Args[1:]))
 	}
-	executables[GuardProgram] = func() (*os.File, error) {
-		self, err := os.ReadFile("/proc/self/exe")
-		if err != nil {
-			return nil, err
-		}
-		return sealed("echo", self, 0)
-	}
 	os.Exit(m.Run())
 }
 
-func prepare(config []byte) (daemon.Service, error) {
-	what := string(config)
+func prepare(in daemon.Inputs) (daemon.Service, error) {
+	what, log := string(in.Config), in.Log
 	if what == "refuse" {
 		return daemon.Service{}, errors.New("allow: expected a list, got none")
 	}
 	return daemon.Service{
 		Needs: confine.Needs{Files: 64},
-		Serve: func(ctx context.Context, l net.Listener, log io.Writer, held confine.Report) error {
+		Serve: func(ctx context.Context, l net.Listener) error {
 			switch what {
 			case "fail":
 				return errors.New("it cannot")
@@ -49,7 +42,7 @@ func prepare(config []byte) (daemon.Service, error) {
 				_, err := fmt.Fprintln(log, strings.Repeat("x", maxLine))
 				return err
 			}
-			if _, err := fmt.Fprintf(log, "listens, landlock %d\n", held.Landlock); err != nil {
+			if _, err := fmt.Fprintf(log, "listens, %q\n", in.Notes); err != nil {
 				return err
 			}
 			switch what {
@@ -68,6 +61,17 @@ func prepare(config []byte) (daemon.Service, error) {
 			}
 		},
 	}, nil
+}
+
+// self starts this binary.
+func self(t *testing.T) Launcher {
+	t.Helper()
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return Launcher{Executable: f}
 }
 
 // listening is a listener to pass on, and its address.
@@ -100,7 +104,7 @@ func logFile(t *testing.T) *os.File {
 func start(t *testing.T, config string) (*Process, string) {
 	t.Helper()
 	l, addr := listening(t)
-	p, err := Guard(t.Context(), []byte(config), l, logFile(t))
+	p, err := self(t).Guard(t.Context(), []byte(config), l, logFile(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,12 @@ type Launcher struct {
 	// NoLandlock says that this kernel is known to have no Landlock. Without this
 	// word a process does not begin on such a kernel.
 	NoLandlock bool
+	// Executable is executed in the program's place, for tests that start another
+	// build of it; nil is the one that this package holds. The caller closes it.
+	Executable *os.File
+	// UID is whom the process becomes where the starter is root, user and group; 0
+	// is GuardUID or RelayUID.
+	UID int
 	// Patience is how long a process may take until it listens; 0 is 10 s.
 	Patience time.Duration
 }
@@ -80,9 +86,14 @@ func Relay(ctx context.Context, config []byte, listener, log *os.File) (*Process
 const maxLine = 64 << 10
 
 func (l Launcher) start(ctx context.Context, program Program, uid int, config []byte, listener, log *os.File) (*Process, error) {
-	binary, err := executables[program]()
-	if err != nil {
-		return nil, err
+	binary, err := l.Executable, error(nil)
+	if binary == nil {
+		if binary, err = executables[program](); err != nil {
+			return nil, err
+		}
+	}
+	if l.UID != 0 {
+		uid = l.UID
 	}
 	p, line, err := l.spawn(program, binary, uid, config, listener, log)
 	if err != nil {
