@@ -167,9 +167,6 @@ var differences = []struct {
 func TestAnotherTableAgrees(t *testing.T) {
 	other, met := ssrf.New(ssrf.WithAnyNetwork(), ssrf.WithAnyPort()), map[string]int{}
 	compare := func(a netip.Addr) {
-		if _, special := policy.Special(a); special == policy.Public(a) {
-			t.Errorf("%s: special and public are both %v", a, special)
-		}
 		if policy.Public(a) == (other.SafeAddr(a) == nil) {
 			return
 		}
@@ -206,12 +203,20 @@ func TestAnotherTableAgrees(t *testing.T) {
 			a = netip.AddrFrom4([4]byte(b[12:]))
 		}
 		compare(a)
+		if i < 10_000 && special(a) == policy.Public(a) {
+			t.Errorf("%s: special and public are both %v", a, special(a))
+		}
 	}
 	for _, d := range differences {
 		if met[d.why] == 0 {
 			t.Errorf("no address shows the difference %q any more", d.why)
 		}
 	}
+}
+
+func special(a netip.Addr) bool {
+	_, ok := policy.Special(a)
+	return ok
 }
 
 func TestTheNarrowestRowIsNamed(t *testing.T) {

@@ -29,16 +29,6 @@ func ParseTarget(raw string) (Target, error) {
 	if strings.IndexByte(raw, '%') >= 0 {
 		return Target{}, refuse(ReasonHostSyntax, StatusSyntax, "host", "no percent sign", raw)
 	}
-	// NUL ends a name in C; U+3002, fullwidth letters, soft hyphens and circled
-	// digits become dots, letters, nothing and digits where somebody maps them.
-	for i := range len(raw) {
-		if raw[i] <= ' ' || raw[i] >= 0x7f {
-			return Target{}, refuse(ReasonHostSyntax, StatusSyntax, "host", "visible ASCII", raw)
-		}
-	}
-	if strings.IndexByte(raw, '@') >= 0 {
-		return Target{}, refuse(ReasonHostSyntax, StatusSyntax, "host", "no user information", raw)
-	}
 	if strings.HasPrefix(raw, "[") {
 		return Target{}, bracketed(raw)
 	}
@@ -81,7 +71,10 @@ func bracketed(raw string) *Refusal {
 	return refuse(ReasonLiteral, StatusPolicy, "host", "a name, no address", raw)
 }
 
-// nameFault returns what a host breaks of the form of a name, "" if nothing.
+// nameFault returns what a host breaks of the form of a name, "" if nothing. Its
+// alphabet is what keeps out NUL, which ends a name in C; the @ of user
+// information; and U+3002, fullwidth letters, soft hyphens and circled digits,
+// which become dots, letters, nothing and digits wherever somebody maps them.
 func nameFault(host string) string {
 	if len(host) > 253 {
 		return "a name of at most 253 bytes"
