@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -44,6 +45,7 @@ const noNamespaces = 4
 // program is a provider that runs.
 type program struct {
 	*client.Client
+	path  string
 	dir   string // of its socket
 	cmd   *exec.Cmd
 	ended chan error
@@ -71,35 +73,72 @@ func spawnOn(t *testing.T, path, state string) *program {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{dir: dir, cmd: exec.Command(path), ended: make(chan error, 1), state: cmp.Or(state, filepath.Join(dir, "state"))}
-	p.cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+dir+"/socket", "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+p.state)
-	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
-	if err := p.cmd.Start(); err != nil {
+	p := &program{path: path, dir: dir, state: cmp.Or(state, filepath.Join(dir, "state"))}
+	err = p.start(t.Context())
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == noNamespaces {
+		t.Skip(p.said.String())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { p.ended <- p.cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(func() { p.leave(t) })
+	return p
+}
+
+// start runs the program and waits until it answers.
+func (p *program) start(ctx context.Context) error {
+	cmd, ended := exec.Command(p.path), make(chan error, 1)
+	cmd.Env = append(os.Environ(), "CHECKFU_LISTEN=unix:"+p.socket(), "CHECKFU_TOKEN="+token, "CHECKFU_STATE="+p.state)
+	cmd.Stdout, cmd.Stderr = &p.said, &p.said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { ended <- cmd.Wait() }()
+	p.cmd, p.ended = cmd, ended
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		p.Client, err = client.Dial(ctx, client.Options{Base: "unix:" + dir + "/socket", Token: token})
-		if err == nil {
-			t.Cleanup(func() { p.leave(t) })
-			return p
+		var err error
+		if p.Client, err = client.Dial(ctx, client.Options{Base: "unix:" + p.socket(), Token: token}); err == nil {
+			return nil
 		}
 		select {
-		case err := <-p.ended:
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == noNamespaces {
-				t.Skip(p.said.String())
-			}
-			t.Fatalf("%v: %s", err, p.said.Bytes())
+		case err := <-ended:
+			return fmt.Errorf("%w: %s", err, p.said.Bytes())
 		case <-ctx.Done():
-			_ = p.cmd.Process.Kill()
-			t.Fatalf("it does not answer: %v", err)
+			_ = cmd.Process.Kill()
+			return fmt.Errorf("it does not answer: %w", err)
 		case <-tick.C:
 		}
 	}
+}
+
+func (p *program) socket() string { return filepath.Join(p.dir, "socket") }
+
+// crash kills a program. It returns when the program is no more.
+func (p *program) crash() error {
+	_ = p.Close()
+	if err := p.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	<-p.ended
+	if err := os.Remove(p.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// restart is a crash and a new start on the same state.
+func (p *program) restart(ctx context.Context) (sandbox.Provider, error) {
+	if err := p.crash(); err != nil {
+		return nil, err
+	}
+	if err := p.start(ctx); err != nil {
+		return nil, err
+	}
+	return p.Client, nil
 }
 
 // TestOwnState: a provider that was given no directory takes away the one that
@@ -231,9 +270,8 @@ func running(mark string) (n int) {
 
 // wire is the way to it by hand.
 func (p *program) wire() *conformance.Wire {
-	socket := filepath.Join(p.dir, "socket")
 	return &conformance.Wire{Host: "localhost", Token: token, Dial: func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
+		return new(net.Dialer).DialContext(ctx, "unix", p.socket())
 	}}
 }
 
@@ -250,9 +288,13 @@ func conforms(t *testing.T, p *program, golden string, o conformance.Options, sk
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep := conformancetest.Golden(t, conformance.Target{
+	target := conformance.Target{
 		Name: "exec:" + golden, Provider: p.Client, Remote: true, Wire: p.wire(), Image: envelope.FixedBaseImages[0], Network: network,
-	}, o, "testdata/"+golden+".golden")
+	}
+	if p.durable {
+		target.Restart = p.restart
+	}
+	rep := conformancetest.Golden(t, target, o, "testdata/"+golden+".golden")
 	skipped, passed := 0, 0
 	for _, row := range rep.Cases {
 		switch row.Status {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/checkfu/checkfu/conformance"
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/scaffold"
 )
 
 func python(t *testing.T) string {
@@ -24,10 +25,21 @@ func python(t *testing.T) string {
 	return program
 }
 
+// pythonSkeleton makes a provider of a tier.
+func pythonSkeleton(t *testing.T, tier string) string {
+	t.Helper()
+	python(t)
+	dir := filepath.Join(t.TempDir(), "acme")
+	if err := scaffold.Write(dir, scaffold.Options{Language: "python", Tier: tier, Name: "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "run")
+}
+
 // TestPythonReadsVectors: it reads every request of the kit as the kit says, with
 // the kit's own codec.
 func TestPythonReadsVectors(t *testing.T) {
-	dir := filepath.Dir(python(t))
+	dir := filepath.Dir(pythonSkeleton(t, scaffold.Durable))
 	out, err := exec.CommandContext(t.Context(), "python3", "-B", "-X", "utf8", filepath.Join(dir, "selfcheck.py")).CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), " requests, 0 wrong\n") {
 		t.Errorf("%v\n%s", err, out)
@@ -49,11 +61,28 @@ func TestPythonReadsVectors(t *testing.T) {
 // the exit code that a suite does not take for a pass.
 func TestPythonNeedsNamespaces(t *testing.T) { needsNamespaces(t, python(t)) }
 
-// TestPython: the day-one tier skips four of the nine and passes five, and what
-// it has of the deeper suites holds, also by hand over its wire.
+// TestPython: what each tier has of the nine. The most that there is holds to every
+// suite, also by hand over its wire and across crashes.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	conforms(t, spawn(t, python(t)), "python", conformance.Options{Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute}, 4, 5)
+	for _, c := range []struct {
+		tier           string
+		suites         []report.Suite
+		skips, passing int
+	}{
+		{scaffold.Durable, report.Suites(), 1, 8},
+		{scaffold.DayOne, []report.Suite{report.Nine}, 4, 5},
+		{scaffold.Minimum, []report.Suite{report.Nine}, 6, 3},
+	} {
+		t.Run(c.tier, func(t *testing.T) {
+			t.Parallel()
+			p := spawn(t, pythonSkeleton(t, c.tier))
+			p.durable = c.tier == scaffold.Durable
+			conforms(t, p, "python-"+c.tier, conformance.Options{
+				Suites: c.suites, Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
+			}, c.skips, c.passing)
+		})
+	}
 }
 
 // TestPythonKilled: a provider that is killed takes every process of its machines

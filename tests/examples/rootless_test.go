@@ -45,6 +45,7 @@ func TestRootless(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, id := machine(t, script)
+			p.durable = language == "python" // the most that each has
 			s, err := p.Execute(t.Context(), id, sandbox.Command{
 				Executable: "/bin/sh", Arguments: []string{"-c", "cp /bin/true /mnt/session/outputs/ && chmod 4755 /mnt/session/outputs/true"},
 				WorkingDirectory: "/", Environment: map[string]string{}, TimeoutSeconds: 60, OutputLimitBytes: 4096,
