@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/checkfu/checkfu/internal/egress/confine"
 	"github.com/checkfu/checkfu/internal/egress/daemon"
@@ -18,6 +19,9 @@ import (
 // The test binary is the guard where Launcher starts it: one that answers what it
 // hears, or does what its configuration says instead.
 func TestMain(m *testing.M) {
+	if os.Args[0] == starterName {
+		starterOfOne()
+	}
 	if os.Args[0] == string(GuardProgram) {
 		os.Exit(daemon.Main(daemon.Program{Name: "echo", Summary: "Answers.", Prepare: prepare}, os.Args[1:]))
 	}
@@ -50,6 +54,16 @@ func prepare(in daemon.Inputs) (daemon.Service, error) {
 				panic("it falls")
 			case "deaf":
 				select {}
+			case "flood":
+				bounded := log.(interface{ SetWriteDeadline(time.Time) error })
+				for {
+					if err := bounded.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+						return err
+					}
+					if _, err := log.Write(make([]byte, 4096)); err != nil {
+						return err
+					}
+				}
 			}
 			context.AfterFunc(ctx, func() { l.Close() })
 			for {
