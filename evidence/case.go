@@ -54,6 +54,11 @@ func (c Case) In(k Configuration) Outcome {
 	return ""
 }
 
+// Passed reports whether c passed in one configuration at least.
+func (c Case) Passed() bool {
+	return c.GuardOnly == Pass || c.KernelOnly == Pass || c.Both == Pass
+}
+
 // series are the cases of each fact: its letter, and the number of the last.
 var series = []struct {
 	letter byte
@@ -89,19 +94,17 @@ func checkCases(cases []Case) error {
 		if c.ID != id {
 			return refuse(ReasonCase, at+".id", id, c.ID)
 		}
-		passed, skipped := false, false
+		skipped := false
 		for _, k := range Configurations() {
 			switch got := c.In(k); got {
-			case Pass:
-				passed = true
-			case Skip:
-				skipped = true
+			case Pass, Skip:
+				skipped = skipped || got == Skip
 			default:
 				return refuse(ReasonCase, at+"."+string(k), id+" to pass, or to be skipped with a reason", string(got))
 			}
 		}
 		switch {
-		case !passed && id != Unseen:
+		case !c.Passed() && id != Unseen:
 			return refuse(ReasonCase, at, id+" to pass in one configuration", "skipped in all")
 		case skipped != (c.Reason != ""):
 			return refuse(ReasonCase, at+".reason", "one exactly where a configuration was skipped", c.Reason)

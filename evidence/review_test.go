@@ -113,7 +113,9 @@ func TestCurrentPosture_NoTestKeyIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct{ Keys []struct{ Name, Public string } }
+	var file struct {
+		Keys []struct{ Name, Public string }
+	}
 	if err := json.Unmarshal(data, &file); err != nil || len(file.Keys) == 0 {
 		t.Fatal(err, "no test keys")
 	}

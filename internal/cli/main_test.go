@@ -33,6 +33,7 @@ func TestScripts(t *testing.T) {
 	}
 	maps.Copy(commands, sandboxCommands)
 	maps.Copy(commands, servingCommands)
+	maps.Copy(commands, receiptCommands)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
