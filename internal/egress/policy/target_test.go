@@ -2,10 +2,12 @@ package policy_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/checkfu/checkfu/internal/egress/policy"
+	"github.com/checkfu/checkfu/sandbox"
 )
 
 var longName = strings.Repeat(strings.Repeat("a", 63)+".", 3) + strings.Repeat("b", 61) // 253 bytes
@@ -123,6 +125,52 @@ func TestATargetHasOneSpelling(t *testing.T) {
 		}
 		if refusal.Reason != c.reason || refusal.Status != c.status || !errors.Is(err, c.reason) {
 			t.Errorf("%s %q: expected %s %d, got %d %v", c.id, c.raw, c.reason, c.status, refusal.Status, err)
+		}
+	}
+}
+
+// B33: every way to write an address as numbers: one to four parts, each in
+// decimal, octal or hex, plain or padded. None is a name.
+func TestNoSpellingOfAnAddressIsAName(t *testing.T) {
+	bases := []string{"%d", "0%o", "000%o", "0x%x", "0X%X", "0x%08x", "%03d"}
+	tried := 0
+	for _, address := range [][4]uint32{{127, 0, 0, 1}, {169, 254, 169, 254}, {10, 77, 0, 10}, {45, 33, 32, 11}} {
+		a, b, c, d := address[0], address[1], address[2], address[3]
+		for _, parts := range [][]uint32{{a<<24 | b<<16 | c<<8 | d}, {a, b<<16 | c<<8 | d}, {a, b, c<<8 | d}, {a, b, c, d}} {
+			for first := range bases {
+				for rest := range bases {
+					var text []string
+					for i, n := range parts {
+						base := bases[rest]
+						if i == 0 {
+							base = bases[first]
+						}
+						text = append(text, fmt.Sprintf(base, n))
+					}
+					raw := strings.Join(text, ".") + ":443"
+					if target, err := policy.ParseTarget(raw); !errors.Is(err, policy.ReasonLiteral) {
+						t.Errorf("%s: got %+v, %v", raw, target, err)
+					}
+					tried++
+				}
+			}
+		}
+	}
+	if tried != 4*4*7*7 {
+		t.Errorf("%d spellings tried", tried)
+	}
+	// What is a name, but not the listed one.
+	list, err := policy.Compile([]sandbox.Destination{{Host: "allowed.test", Port: 443}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{"allowed.test.:443", "allowed.test%00:443", "xn--allowed-9xa.test:443", "xn--alowed-1db.test:443", "aLLowed.tesT.:443", "[fe80::1%25lo]:443", "[::ffff:127.0.0.1]:443"} {
+		target, err := policy.ParseTarget(raw)
+		if err == nil {
+			_, err = list.Match(target)
+		}
+		if refusal := (*policy.Refusal)(nil); !errors.As(err, &refusal) {
+			t.Errorf("%s: got %v", raw, err)
 		}
 	}
 }
