@@ -248,7 +248,9 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 func (p *Provider) find(op sandbox.Operation, id sandbox.InstanceID) (*instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if in := p.instances[id]; in != nil {
+	// One past its deadline is gone, also where the timer that removes it is late:
+	// a busy host is no reason to work longer than was agreed.
+	if in := p.instances[id]; in != nil && sandbox.At(p.opt.Now()).Before(in.request.ExpiresAt) {
 		return in, nil
 	}
 	return nil, sandbox.NoInstance(op, id)
