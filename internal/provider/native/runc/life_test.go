@@ -3,6 +3,7 @@ package runc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -149,6 +150,34 @@ func TestReapAnyMoment(t *testing.T) {
 		}
 		h.mustBeGone(t, s)
 	}
+}
+
+// TestReapMounts reaps what a runc left that was killed while it had a copy of
+// itself mounted in its state.
+func TestReapMounts(t *testing.T) {
+	h := newHost(t)
+	s := h.spec(t)
+	dir := filepath.Join(h.root, s.ID)
+	copied := filepath.Join(dir, "runc.abcdef")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(copied, []byte("x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := unix.Mount(copied, copied, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for unix.Unmount(copied, unix.MNT_DETACH) == nil { //nolint:revive // until nothing is there
+		}
+	})
+	if err := os.Remove(copied); !errors.Is(err, unix.EBUSY) {
+		t.Fatalf("it is no mount: %v", err)
+	}
+	if err := h.driver.Reap(within(t, 10*time.Second), s.ID, s.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	h.mustBeGone(t, s)
 }
 
 // TestReapLeavesOthers reaps one of two machines.

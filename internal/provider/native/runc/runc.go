@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -256,9 +257,33 @@ func (d *driver) Reap(ctx context.Context, id, stateDir string) error {
 		return err
 	}
 	bury(id)
-	errs = append(errs, os.RemoveAll(filepath.Join(d.root, id)))
+	errs = append(errs, detach(filepath.Join(d.root, id)), os.RemoveAll(filepath.Join(d.root, id)))
 	if filepath.IsAbs(stateDir) {
 		errs = append(errs, os.RemoveAll(bundle(stateDir)))
 	}
 	return errors.Join(errs...)
+}
+
+// detach takes away what is mounted on the entries of dir. runc mounts a copy of
+// itself there for the moment in which it opens it; where it was killed in that
+// moment the mount stays, and nothing could remove the file below it.
+func detach(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		for { // as often as something was mounted over it
+			merr := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if errors.Is(merr, unix.EINVAL) || errors.Is(merr, fs.ErrNotExist) {
+				break
+			}
+			if merr != nil {
+				err = errors.Join(err, &fs.PathError{Op: "unmount", Path: path, Err: merr})
+				break
+			}
+		}
+	}
+	return err
 }
