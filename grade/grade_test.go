@@ -108,7 +108,9 @@ func TestGradingRule_AnAllowlistThatNamesNothingRequiresAdvisoryFilter(t *testin
 // Selection compares every grade with every policy, and says both sides.
 func TestGradingRule_SelectionComparesTheRequirementWithTheAdvertisedGrade(t *testing.T) {
 	none, open := sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}, sandbox.NetworkPolicy{Mode: sandbox.NetworkUnrestricted}
-	short := func(wanted, offered string) *grade.Shortfall { return &grade.Shortfall{Wanted: wanted, Offered: offered} }
+	short := func(wanted, offered string) *grade.Shortfall {
+		return &grade.Shortfall{Wanted: wanted, Offered: offered}
+	}
 	for _, c := range []struct {
 		advertised sandbox.EgressCertification
 		modes      []sandbox.NetworkMode
