@@ -1,10 +1,11 @@
 // What can be answered instead of an answer.
 
 const STATUS = {
-  SandboxCapabilityUnavailable: 422, SandboxFileTooLarge: 413, SandboxInstanceNotFound: 404, SandboxLifecycleConflict: 409,
-  SandboxOperationFailed: 500, SandboxOutputLimitExceeded: 422, SandboxSnapshotForbidden: 403, WireUnauthenticated: 401,
-  WireMalformed: 400, WireUnsupported: 400, WireMemberUnknown: 404, WireOperationUnknown: 404, WirePayloadTooLarge: 413,
-  WireLeaseFenced: 409, WireOperationMismatch: 422, WireOperationRolledBack: 409,
+  SandboxCapabilityUnavailable: 422, SandboxFileTooLarge: 413, SandboxInstanceNotFound: 404, SandboxSnapshotNotFound: 404,
+  SandboxLifecycleConflict: 409, SandboxOperationFailed: 500, SandboxOutputLimitExceeded: 422, SandboxSnapshotForbidden: 403,
+  WireUnauthenticated: 401, WireMalformed: 400, WireUnsupported: 400, WireMemberUnknown: 404, WireOperationUnknown: 404,
+  WireProcessNotFound: 404, WirePayloadTooLarge: 413, WireLeaseFenced: 409, WireOperationMismatch: 422, WireOperationRolledBack: 409,
+  WireInputBufferFull: 429, WireInputGap: 409, WireInputClosed: 409, WireOutputTruncated: 410, WireCursorAhead: 409,
 };
 
 /** @typedef {keyof typeof STATUS} Tag */

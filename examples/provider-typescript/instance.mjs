@@ -1,6 +1,9 @@
 // Instances: what each of them holds, and how it goes.
+import { unescape } from "./codec.mjs";
+import { key } from "./listing.mjs";
 import { execute } from "./machine.mjs";
-import { makeDisk, unmake } from "./root.mjs";
+import { around, parts, plan, within } from "./places.mjs";
+import { makeDisk, makeRoot, unmake } from "./root.mjs";
 import { NAME } from "./settings.mjs";
 
 /** @typedef {import("./journal.mjs").Operation} Operation */
@@ -20,27 +23,45 @@ export class Instance {
 
   /**
    * @param {string} state the directory of this provider
-   * @param {string} root of its machines
    * @param {Wire.Instance} value
    */
-  constructor(state, root, value) {
+  constructor(state, value) {
     this.state = state;
-    this.root = root;
     this.value = value;
     this.id = value.instance_id;
+    this.places = plan(value.mounts);
     this.disk = `${state}/${this.id}`;
-    this.table = `${this.disk}.mounts`;
+    this.root = this.disk + "/root";
+    this.table = this.disk + ".mounts";
   }
 
-  /** Makes its disk; nothing is left of one that fails. */
-  async begin() {
+  /** Makes its disk and its root; nothing is left of one that fails. @param {(disk: string) => Promise<void>} [fill] puts something in its places */
+  async begin(fill) {
     try {
-      await makeDisk(this.disk, this.value.profile.resource_limits.disk_bytes, this.root, this.table);
+      await makeDisk(this.disk, this.value.profile.resource_limits.disk_bytes, this.places);
+      await fill?.(this.disk);
+      await makeRoot(this.disk, this.places);
     } catch (why) {
       await this.end();
       throw why;
     }
     this.watch();
+  }
+
+  /** The place that owns a path, of those that files are staged in and read from. @param {string} path */
+  owner(path) {
+    return around(this.places.filter((place) => place.open), path);
+  }
+
+  /** Where a path of a place lies: a directory here, and components below it. @param {import("./places.mjs").Place} place @param {string} path */
+  below(place, path) {
+    return { base: `${this.disk}/${place.name}`, names: parts(unescape(path)).slice(parts(unescape(place.path)).length) };
+  }
+
+  /** What below a place belongs to deeper ones. @param {import("./places.mjs").Place} place */
+  inner(place) {
+    const deeper = this.places.filter((p) => p !== place && within(p.path, place.path));
+    return new Set(deeper.map((p) => key(this.below(place, p.path).names)));
   }
 
   /** Ends what runs in it at its deadline; it stays until it is swept. */
@@ -57,7 +78,6 @@ export class Instance {
       clearTimeout(this.timer);
       await Promise.all([...this.running].map((command) => command.kill()));
       await unmake(this.disk);
-      await unmake(this.table);
     })().catch((why) => {
       this.ending = undefined; // for whoever tries again
       throw why;

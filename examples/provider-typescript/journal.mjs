@@ -4,7 +4,10 @@ import { Failure, conflict } from "./failure.mjs";
 /** For how long an operation is remembered after what it made ended. */
 const RETENTION = 24 * 60 * 60 * 1000;
 
-/** @typedef {{ status: number, framed: boolean, body: Buffer }} Answer */
+/**
+ * An answer; what is streamed has no body, and is never kept.
+ * @typedef {{ status: number, framed: boolean, body: Buffer, streamed?: import("./provider.mjs").Streamed, endpoint?: string }} Answer
+ */
 
 /** One entry. It lies in memory, and so do the instances: both are gone together. */
 export class Operation {

@@ -9,11 +9,12 @@ import { randomBytes } from "node:crypto";
 import { closeSync, constants, fchownSync, openSync, readFileSync, unlinkSync, writeFileSync } from "node:fs";
 import { Socket } from "node:net";
 import { constants as os } from "node:os";
+import { setTimeout as after } from "node:timers/promises";
 
 import { unescape } from "./codec.mjs";
 import { Failure, failed } from "./failure.mjs";
-import { ENVIRONMENT, OWNER, USER } from "./root.mjs";
-import { ROOTLESS } from "./settings.mjs";
+import { ENVIRONMENT } from "./root.mjs";
+import { OWNER, ROOTLESS, USER } from "./settings.mjs";
 
 /** @typedef {import("node:child_process").ChildProcess} ChildProcess */
 /** @typedef {import("./instance.mjs").Instance} Instance */
@@ -22,6 +23,8 @@ const TEXT = readFileSync(new URL("machine.sh", import.meta.url), "utf8");
 const NUL = Buffer.alloc(1);
 /** How long reading what a dead command wrote may take, in milliseconds. */
 const DRAIN = 5000;
+/** How long the start of a machine may take, in milliseconds. */
+const START = 30000;
 
 export const now = () => new Date().toISOString();
 
@@ -68,7 +71,7 @@ async function pipes() {
 }
 
 /** A command in a machine of its own. Whoever makes one has to kill() it in the end, also where it ended by itself. */
-class Command {
+export class Command {
   /** @type {ChildProcess | undefined} */
   first;
   /** @type {ChildProcess | undefined} */
@@ -90,33 +93,38 @@ class Command {
     if (this.killing) throw failed("instance_lost");
   }
 
-  /** Starts it. @param {Wire.Command} request @param {Buffer} stdin */
-  async begin(request, stdin) {
+  /** Starts it, and returns once its program is about to run, or it has ended. @param {Wire.Program} request */
+  async begin(request) {
     this.alive();
+    const late = setTimeout(() => void this.kill(), START);
     const { instance, nonce } = this, file = `${instance.state}/${nonce}`;
     const [ready, [input, out, err]] = await Promise.all([this.machine(), pipes()]);
     writeFileSync(file, words(request), { mode: 0o600 });
     const told = openSync(file, "r");
     unlinkSync(file);
+    const theirs = [input.theirs, out.theirs, err.theirs];
     try {
-      input.ours.on("error", () => {}).end(stdin); // it need not read it
+      this.input = input.ours;
       this.out = out.ours;
       this.err = err.ours;
       this.alive(); // or it was ended while it was made
       if (ready !== "ready\n") throw failed("start_failed", undefined, ready);
-      const limits = instance.value.profile.resource_limits;
+      const limits = instance.value.profile.resource_limits, first = this.first?.pid;
       this.child = spawn("setpriv", [
-        "--pdeathsig", "KILL", "nsenter", "--no-fork", "--mount", "--net", "--ipc", "--uts", "--target", String(this.first?.pid),
-        `--pid=/proc/${this.first?.pid}/ns/pid_for_children`, "setsid", "--fork", "--wait",
+        "--pdeathsig", "KILL", "nsenter", "--no-fork", `--pid=/proc/${first}/ns/pid_for_children`, "setsid", "--fork", "--wait",
+        "bash", "-c", TEXT, nonce, "enter", ...theirs.map((fd) => `/proc/${process.pid}/fd/${fd}`), String(first),
         ...(ROOTLESS ? [] : ["setpriv", `--reuid=${OWNER}`, `--regid=${OWNER}`, "--clear-groups"]),
         "unshare", "--user", `--map-user=${USER}`, `--map-group=${USER}`, "--keep-caps",
         "bash", "-c", TEXT, nonce, "command", String(limits.max_processes), String(Math.ceil(limits.disk_bytes / 1024)),
-      ], { stdio: [input.theirs, out.theirs, "pipe", told, err.theirs], env: ENVIRONMENT, cwd: "/", detached: true });
+      ], { stdio: ["ignore", "ignore", "pipe", told], env: ENVIRONMENT, cwd: "/", detached: true });
       this.said = heard(this.child.stderr);
-      this.ends.push(closed(this.child));
+      // It opens its streams itself, so that nobody around it holds them.
+      const end = closed(this.child), { stderr } = this.child;
+      this.ends.push(end);
+      await Promise.race([end, new Promise((go) => stderr?.on("data", () => this.inside && go(undefined)))]);
     } finally {
-      for (const fd of [input.theirs, out.theirs, err.theirs, told]) closeSync(fd);
-      this.input = input.ours;
+      clearTimeout(late);
+      for (const fd of [...theirs, told]) closeSync(fd);
     }
   }
 
@@ -133,17 +141,48 @@ class Command {
     return said.text || why.text || "it was ended";
   }
 
-  /** How it ended: of exit_code and signal one, or the failure to start. @param {Wire.Command} request @param {Buffer} stderr */
+  /** Its number inside, once its program is about to start. */
+  get inside() {
+    return /^go ([0-9]+)\n/.exec(this.said?.text ?? "")?.[1];
+  }
+
+  /**
+   * Waits until the program runs. Returns whether it has ended, or may have: then
+   * ended() says whether it ever did.
+   * @param {Wire.Program} request
+   */
+  async started(request) {
+    const over = Promise.all([this.ends[1]]).then(() => true);
+    for (;;) {
+      const words = this.inside && spoken(`/proc/${this.first?.pid}/root/proc/${this.inside}/cmdline`);
+      // What has no words is dead or dying, or has a dead first thread.
+      if (words === "") return Promise.race([over, after(5000, false)]);
+      if (words && !words.includes(this.nonce) && !(prefixed(request) && words.startsWith(NICE.join("\0")))) return false;
+      if (await Promise.race([over, after(2, false)])) return true;
+    }
+  }
+
+  /**
+   * How it ended: of exit_code and signal one, or the failure to start.
+   * @param {Wire.Program} request
+   * @param {Buffer} [stderr] its first bytes, where it may never have been the program
+   * @returns {Promise<{ exit_code: number } | { signal: string }>}
+   */
   async ended(request, stderr) {
     const code = await this.ends[1] ?? null, said = (this.said?.text ?? "").replaceAll(this.nonce + ": ", "");
-    if (code === null || !said.startsWith("go\n")) throw failed("start_failed", undefined, said);
+    if (code === null || !this.inside) throw failed("start_failed", undefined, said);
     if (said.includes("did not exit normally")) return { signal: signalName(code & 127) };
-    const refusal = stderr.toString("latin1", 0, 4096), by = prefixed(request) ? "nice: " : this.nonce + ": ";
+    const refusal = stderr?.toString("latin1", 0, 4096) ?? "", by = prefixed(request) ? "nice: " : this.nonce + ": ";
     if ((code === 126 || code === 127) && refusal.startsWith(by)) {
       const missing = /No such file or directory|Not a directory/.test(refusal);
       throw failed(missing ? "not_found" : "start_failed", undefined, refusal.replaceAll(by, "").trim());
     }
     return { exit_code: code };
+  }
+
+  /** Asks process 1 to pass a signal on: it can reach nothing but what is in this machine. @param {string} name */
+  signal(name) {
+    if (this.inside) this.first?.stdin?.write(`${name} ${this.inside}\n`);
   }
 
   /** Returns once nothing in the machine lives. */
@@ -168,14 +207,25 @@ class Command {
   }
 }
 
-/** env takes a word with "=" in it for a variable, so that such a program needs one more before it. @param {Wire.Command} request */
+/** The words of a process. @param {string} path */
+function spoken(path) {
+  try {
+    return readFileSync(path, "latin1");
+  } catch {
+    return ""; // it is gone
+  }
+}
+
+const NICE = ["nice", "-n0", "--", ""];
+
+/** env takes a word with "=" in it for a variable, so that such a program needs one more before it. @param {Wire.Program} request */
 const prefixed = (request) => request.executable.includes("=");
 
-/** The words of a command, as machine.sh reads them. @param {Wire.Command} request */
+/** The words of a command, as machine.sh reads them. @param {Wire.Program} request */
 function words(request) {
   const all = [unescape(request.working_directory)];
   for (const [key, value] of Object.entries(request.environment)) all.push(Buffer.concat([Buffer.from(key + "="), unescape(value)]));
-  if (prefixed(request)) all.push(Buffer.from("nice"), Buffer.from("-n0"), Buffer.from("--"));
+  if (prefixed(request)) all.push(...NICE.slice(0, -1).map((word) => Buffer.from(word)));
   for (const word of [request.executable, ...request.arguments]) all.push(unescape(word));
   return Buffer.concat(all.flatMap((w) => [w, NUL]));
 }
@@ -204,20 +254,21 @@ function collect(stream, most, over) {
  */
 export async function execute(instance, request, stdin) {
   if (instance.gone) throw failed("instance_lost");
-  const started_at = now(), command = new Command(instance), most = request.output_limit_bytes;
+  const command = new Command(instance), most = request.output_limit_bytes;
   /** @type {NodeJS.Timeout | undefined} */
   let timer;
   try {
     let late = false;
     const cut = () => void command.kill();
-    const deadline = Date.now() + request.timeout_seconds * 1000;
-    await command.begin(request, stdin);
+    await command.begin(request);
+    const started_at = now();
     if (!command.out || !command.err) throw failed("provider_error");
+    command.input?.on("error", () => {}).end(stdin); // it need not read it
     const kept = Promise.all([collect(command.out, most, cut), collect(command.err, most, cut)]);
     timer = setTimeout(() => {
       late = true;
       cut();
-    }, deadline - Date.now());
+    }, request.timeout_seconds * 1000);
     await command.ends[1];
     clearTimeout(timer);
     const was = command.killing !== undefined, finished = now();

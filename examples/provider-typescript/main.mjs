@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 import { Instance } from "./instance.mjs";
 import { Provider } from "./provider.mjs";
-import { host, makeRoot, unmake } from "./root.mjs";
+import { host } from "./root.mjs";
 import { Service, listen } from "./server.mjs";
 import { CAPABILITIES, NAME } from "./settings.mjs";
 
@@ -20,12 +20,12 @@ function leave(code, message) {
 
 /**
  * Runs a command as any other would run, before anything is promised.
- * @param {string} state @param {string} root
+ * @param {string} state
  */
-async function probe(state, root) {
+async function probe(state) {
   const expires_at = new Date(Date.now() + 60000).toISOString(), resources = { ...CAPABILITIES.minimum_resources, max_processes: 64 };
-  const value = { instance_id: "probe", expires_at, profile: { resource_limits: resources } };
-  const instance = new Instance(state, root, /** @type {Wire.Instance} */ (/** @type {unknown} */ (value)));
+  const value = { instance_id: "probe", expires_at, mounts: [], profile: { resource_limits: resources } };
+  const instance = new Instance(state, /** @type {Wire.Instance} */ (/** @type {unknown} */ (value)));
   try {
     await instance.begin();
     const { result } = await instance.execute({
@@ -44,6 +44,7 @@ const reason = (why) => {
 };
 
 async function main() {
+  process.umask(0o022);
   const { CHECKFU_TOKEN: token = "", CHECKFU_LISTEN: address = "", CHECKFU_STATE: given } = process.env;
   delete process.env.CHECKFU_TOKEN;
   if (!/^[A-Za-z0-9._~+/=-]{32,512}$/.test(token) || !address) {
@@ -52,19 +53,18 @@ async function main() {
   const parent = given || join(tmpdir(), NAME);
   mkdirSync(parent, { recursive: true });
   const state = mkdtempSync(join(parent, "run-")); // what a crash left there is not ours to know
-  const root = join(state, "root"), stopped = new Promise((stop) => ["SIGTERM", "SIGINT"].forEach((s) => process.once(s, stop)));
+  const stopped = new Promise((stop) => ["SIGTERM", "SIGINT"].forEach((s) => process.once(s, stop)));
   /** @type {Service | undefined} */
   let service;
   try {
     try {
       // All of it is memory: nothing of a workload comes on a disk.
       await host("mount", "-t", "tmpfs", "-o", "nosuid,nodev,mode=700", "tmpfs", state);
-      await makeRoot(root, join(state, "root.mounts"));
-      await probe(state, root);
+      await probe(state);
     } catch (why) {
       return leave(NO_NAMESPACES, `this machine gives no namespaces of their own to commands (${reason(why)}); nothing runs without them`);
     }
-    service = new Service(token, (epochOf) => new Provider(state, root, epochOf));
+    service = new Service(token, (epochOf) => new Provider(state, epochOf));
     const server = await listen(address, service);
     await stopped;
     server.close();
@@ -73,7 +73,6 @@ async function main() {
     leave(1, reason(why));
   } finally {
     await service?.provider.close();
-    await unmake(root);
     await host("umount", "--lazy", state).catch(() => {});
     rmdirSync(state);
   }

@@ -6,9 +6,11 @@ import { canonical, digest, frame, output, unescape } from "./codec.mjs";
 import * as contained from "./contained.mjs";
 import { Failure, conflict, failed, invalid, unavailable } from "./failure.mjs";
 import { Instance } from "./instance.mjs";
+import { Pace, list } from "./listing.mjs";
 import { now } from "./machine.mjs";
-import { OUTPUTS } from "./root.mjs";
-import { CAPABILITIES, IMAGE, WIRE } from "./settings.mjs";
+import { OUTPUTS, RESERVED, parts, within } from "./places.mjs";
+import { Process } from "./process.mjs";
+import { CAPABILITIES, DAY_ONE, IMAGE, MAX_WAIT_MS, WIRE } from "./settings.mjs";
 
 /** @typedef {import("./journal.mjs").Operation} Operation */
 
@@ -21,6 +23,7 @@ import { CAPABILITIES, IMAGE, WIRE } from "./settings.mjs";
  * @property {number} leaseEpoch
  * @property {T} request
  * @property {Buffer} data of a framed one
+ * @property {() => boolean} left says whether its caller went
  * @property {Operation} [operation] where it changes something
  */
 
@@ -32,7 +35,26 @@ export class Framed {
   }
 }
 
+/** An answer of frames that is made while it is sent. Up to its first frame it can still be a refusal. */
+export class Streamed {
+  /** @param {AsyncIterable<Buffer>} frames @param {() => void} [leave] is told when the connection is gone */
+  constructor(frames, leave = () => {}) {
+    this.frames = frames;
+    this.leave = leave;
+  }
+}
+
 const MAX_FRAME_DATA = (1 << 20) - 8;
+/** The most that a page and all pages of a listing may take, in bytes. */
+const PAGE = 512 << 10, LISTING = 60 << 20;
+
+/** @param {Buffer} content */
+function* data(content) {
+  for (let at = 0; at < content.length; at += 1 << 20) yield frame(2, content.subarray(at, at + (1 << 20)));
+}
+
+/** @param {number} type @param {unknown} value */
+const say = (type, value) => frame(type, Buffer.from(canonical(value)));
 
 /** @param {number} type @param {Buffer} content */
 function streamed(type, content) {
@@ -48,15 +70,15 @@ const TARGET = { provider, provider_revision, materialization_revision, placemen
 export class Provider {
   /** @type {Map<string, Instance>} */
   instances = new Map();
+  /** By instance and id; one that was destroyed before it was opened is not there. @type {Map<string, Process | undefined>} */
+  processes = new Map();
 
   /**
    * @param {string} state its directory
-   * @param {string} root of its machines
    * @param {(leaseId: string) => number} epochOf the highest epoch of a lease
    */
-  constructor(state, root, epochOf) {
+  constructor(state, epochOf) {
     this.state = state;
-    this.root = root;
     this.epochOf = epochOf;
   }
 
@@ -74,7 +96,7 @@ export class Provider {
     if (lease_id !== call.leaseId) throw new Failure("WireLeaseFenced", { lease_epoch: this.epochOf(lease_id) });
     for (const operation of instance.handoffs.splice(0)) operation.owned = true;
     if (state && has !== state) throw conflict(state, has);
-    if (now() >= expires_at && call.endpoint !== "release" && call.endpoint !== "snapshot") throw conflict("before expires_at " + expires_at, "expired");
+    if (now() >= expires_at && !["release", "snapshot", "process_wait"].includes(call.endpoint)) throw conflict("before expires_at " + expires_at, "expired");
     instance.seen = now();
     return instance;
   }
@@ -83,6 +105,7 @@ export class Provider {
   async take(id) {
     await this.instances.get(id)?.end();
     this.instances.delete(id);
+    for (const of of this.processes.keys()) if (of.startsWith(id + " ")) this.processes.delete(of);
   }
 
   async close() {
@@ -120,7 +143,7 @@ export class Provider {
     if (request.lease_epoch !== call.leaseEpoch) throw new Failure("WireMalformed", { pointer: "lease_epoch" });
     admit(request);
     const { base_image, packages } = request.profile;
-    const instance = new Instance(this.state, this.root, {
+    const instance = new Instance(this.state, {
       ...request, instance_id: "inst-" + randomBytes(16).toString("hex"), provider, placement, state: "provisioning", output_path: OUTPUTS,
       materialization: {
         profile_digest: digest(canonical({ base_image, packages })), image_reference: request.root_image,
@@ -134,11 +157,15 @@ export class Provider {
 
   /** @param {Call<Wire.FileCall>} call */
   write_file(call) {
-    const { path, symlink, executable = false } = call.request, raw = clean("path", path), instance = this.named(call);
+    const { path, symlink, executable = false } = call.request;
+    clean("path", path);
+    const instance = this.named(call);
     if (symlink !== undefined) throw invalid("symlink: symlink_staging is not offered");
-    if (!path.startsWith(OUTPUTS + "/")) throw failed("outside_root", path); // there are no mounts
-    if (instance.gone) throw failed("instance_lost");
-    contained.write(`${instance.disk}/outputs`, parts(raw).slice(parts(Buffer.from(OUTPUTS)).length), call.data, executable, path);
+    const place = instance.owner(path);
+    if (!place || place.path === path || instance.gone) throw failed("outside_root", path);
+    if (place.path !== OUTPUTS && instance.value.state === "active") throw conflict("provisioning", "active");
+    const { base, names } = instance.below(place, path);
+    contained.write(base, names, call.data, executable, path);
     return {};
   }
 
@@ -156,14 +183,81 @@ export class Provider {
     const instance = this.named(call, "active"), longest = instance.value.profile.resource_limits.max_duration_seconds;
     if (command.timeout_seconds > longest) throw unavailable("resources", `timeout_seconds ${command.timeout_seconds}`, `max_duration_seconds ${longest}`);
     const { stdout, stderr, result } = await instance.execute(command, call.data);
-    return new Framed(streamed(0x11, stdout), streamed(0x12, stderr), frame(1, Buffer.from(canonical(result))));
+    return new Framed(streamed(0x11, stdout), streamed(0x12, stderr), say(1, result));
   }
 
   /** @param {Call<Wire.ReadFileRequest>} call */
   read_file(call) {
-    checkRead(call.request.path, call.request.allowed_root);
-    this.named(call, "active");
-    throw unavailable("physically_contained_file_read", "a contained read", "none");
+    const { path, allowed_root, maximum_bytes } = call.request;
+    checkRead(path, allowed_root);
+    const instance = this.named(call, "active");
+    if (!DAY_ONE) throw unavailable("physically_contained_file_read", "a contained read", "none");
+    try {
+      const content = this.content(instance, path, allowed_root, maximum_bytes);
+      return new Framed(...data(content), say(1, { size: content.length, digest: digest(content) }));
+    } catch (why) {
+      throw contained.reasonOf(why) === "too_large" ? new Failure("SandboxFileTooLarge", { path, maximum_bytes }) : why;
+    }
+  }
+
+  /** A file that belongs to the same place as root. @param {Instance} instance @param {string} path @param {string} root @param {number} most */
+  content(instance, path, root, most) {
+    const place = instance.owner(root);
+    if (!place || instance.owner(path) !== place) throw failed("outside_root", path);
+    if (instance.gone) throw failed("instance_lost");
+    const { base, names } = instance.below(place, path);
+    return contained.read(base, names, most, path);
+  }
+
+  /** @param {Call<Wire.ReadFilesRequest>} call */
+  read_files(call) {
+    checkBatch(call.request);
+    const instance = this.named(call, "active"), { files, allowed_root } = call.request;
+    return new Streamed(this.batch(instance, files, allowed_root));
+  }
+
+  /** One file at a time is held. @param {Instance} instance @param {Wire.FileMember[]} files @param {string} root */
+  async *batch(instance, files, root) {
+    let total = 0;
+    for (const [index, { path, maximum_bytes }] of files.entries()) {
+      let item;
+      try {
+        const content = this.content(instance, path, root, maximum_bytes);
+        yield* data(content);
+        total += content.length;
+        item = { index, status: "ok", size: content.length, digest: digest(content) };
+      } catch (why) {
+        const reason = contained.reasonOf(why);
+        if (!reason || !REFUSALS.has(reason)) throw why;
+        item = { index, status: "refused", reason };
+      }
+      yield say(3, item);
+    }
+    yield say(1, { count: files.length, total_bytes: total });
+  }
+
+  /** @param {Call<Wire.ListRequest>} call */
+  list_dir(call) {
+    return this.listing(call, false);
+  }
+
+  /** @param {Call<Wire.ListRequest>} call */
+  list_project_dir(call) {
+    return this.listing(call, true);
+  }
+
+  /** @param {Call<Wire.ListRequest>} call @param {boolean} project */
+  async listing(call, project) {
+    const { root, max_entries: most } = call.request;
+    clean("root", root);
+    const instance = this.named(call, "active"), place = instance.owner(root);
+    if (!place) throw failed("outside_root", root);
+    const pace = new Pace(() => {
+      if (instance.gone || call.left()) throw failed("instance_lost");
+    });
+    const { base, names } = instance.below(place, root);
+    const entries = await list(base, names, root, { most, project, skip: instance.inner(place), pace });
+    return new Framed(...pages(entries, root), say(1, { count: entries.length, ...(project ? { complete: true } : {}) }));
   }
 
   /** @param {Call<Wire.InstanceRequest>} call */
@@ -209,12 +303,102 @@ export class Provider {
     await Promise.all(gone.map((id) => this.take(id)));
     return { instance_ids: gone, snapshot_ids: [] };
   }
+
+  // --- live processes ---
+
+  /** @param {Call<Wire.OpenProcessRequest>} call */
+  async open_process(call) {
+    const { instance_id, process_id, process: program } = call.request, id = `${instance_id} ${process_id}`;
+    checkProgram(program);
+    const instance = this.named(call, "active");
+    if (this.processes.has(id)) throw new Failure(this.processes.get(id) ? "WireOperationMismatch" : "WireOperationRolledBack");
+    for (const [of, other] of this.processes) {
+      if (of.startsWith(instance_id + " ") && other?.live) throw conflict("no_process", "process_already_open");
+    }
+    const process = new Process(instance, process_id, program);
+    this.processes.set(id, process); // the place is taken before it starts, so that of two one is refused
+    if (call.operation) call.operation.undo = () => process.destroy();
+    try {
+      await process.begin();
+    } catch (why) {
+      if (this.processes.get(id) === process) this.processes.delete(id);
+      throw why;
+    }
+    return process.opened();
+  }
+
+  /** @param {Call<Wire.ProcessRequest>} call */
+  process(call) {
+    const { instance_id, process_id } = call.request;
+    this.named(call);
+    const process = this.processes.get(`${instance_id} ${process_id}`);
+    if (!process) throw new Failure("WireProcessNotFound");
+    return process;
+  }
+
+  /** @param {Call<Wire.StreamRequest>} call */
+  process_stream(call) {
+    const process = this.process(call), reader = process.attach(call.leaseId, call.leaseEpoch, call.request);
+    return new Streamed(process.follow(reader, call.request), () => process.leave(reader));
+  }
+
+  /** @param {Call<Wire.InputCall>} call */
+  process_input(call) {
+    return this.process(call).input(call.request.offset, call.data, call.request.end);
+  }
+
+  /** @param {Call<Wire.WaitRequest>} call */
+  process_wait(call) {
+    return this.process(call).wait(Math.min(call.request.wait_ms, MAX_WAIT_MS));
+  }
+
+  /** @param {Call<Wire.SignalRequest>} call */
+  async process_signal(call) {
+    const process = this.process(call), { signal } = call.request, delivered = process.signal(signal);
+    if (delivered && signal === "SIGKILL") await process.destroy();
+    return { delivered };
+  }
+
+  /** @param {Call<Wire.ProcessRequest>} call */
+  async process_destroy(call) {
+    this.named(call);
+    const id = `${call.request.instance_id} ${call.request.process_id}`;
+    if (!this.processes.has(id)) this.processes.set(id, undefined); // a tombstone
+    await this.processes.get(id)?.destroy();
+    return {};
+  }
+
+  /** Ends the streams of epochs that were overtaken. @param {string} leaseId @param {number} epoch */
+  fence(leaseId, epoch) {
+    for (const process of this.processes.values()) process?.fence(leaseId, epoch);
+  }
 }
 
 // --- what a schema cannot see ---
 
-/** The components of a path. @param {Buffer} raw */
-const parts = (raw) => raw.toString("latin1").split("/").filter(Boolean).map((part) => Buffer.from(part, "latin1"));
+/** What a batch says of a file; anything else is a failure of the batch. */
+const REFUSALS = new Set(["outside_root", "not_found", "not_regular", "too_large"]);
+
+/** Names can be long, and are longer when they are escaped. @param {unknown[]} entries @param {string} root */
+function pages(entries, root) {
+  /** @type {Buffer[]} */
+  const frames = [];
+  let page = "", count = 0, total = 0;
+  const turn = () => {
+    if (count > 0) frames.push(frame(3, Buffer.from(`{"entries":[${page}]}`)));
+    page = "";
+    count = 0;
+  };
+  for (const entry of entries) {
+    const text = canonical(entry), size = Buffer.byteLength(text);
+    total += size;
+    if (total > LISTING) throw failed("too_many_entries", root, "the listing is too long");
+    if (count === 1000 || page.length + text.length > PAGE / 2) turn();
+    page += count++ > 0 ? "," + text : text;
+  }
+  turn();
+  return frames;
+}
 
 /** The bytes of a path. @param {string} name of the field @param {string} path */
 function clean(name, path) {
@@ -250,17 +434,23 @@ export function checkProgram(program) {
   for (const value of Object.values(program.environment)) bound("environment", value, 131072);
 }
 
-const RESERVED = ["/dev", "/proc", "/run", "/sys", "/tmp", "/home/checkfu", "/workspace/.checkfu", OUTPUTS];
-
-/** @param {string} path @param {string} root */
-const within = (path, root) => path === root || path.startsWith(root + "/");
+/** @param {Wire.ReadFilesRequest} request */
+export function checkBatch({ files, allowed_root, aggregate_maximum_bytes }) {
+  for (const { path } of files) checkRead(path, allowed_root);
+  if (files.reduce((sum, { maximum_bytes }) => sum + maximum_bytes, 0) !== aggregate_maximum_bytes) throw invalid("aggregate_maximum_bytes: expected the sum of the members");
+}
 
 /** Holds a request to the envelope, in the order of selection. @param {Wire.ProvisionRequest} request */
 export function admit(request) {
   const { profile, target, platform } = request, limits = profile.resource_limits;
   request.mounts.forEach(({ mount_path: path }, i) => {
-    const others = [...RESERVED, ...request.mounts.slice(0, i).map((m) => m.mount_path)];
-    if (others.some((other) => within(path, other) || within(other, path))) throw unavailable("mounts", path, "no path twice, and no overlap with what is reserved");
+    try {
+      clean("mount_path", path);
+    } catch {
+      throw unavailable("mounts", path, "a shorter path");
+    }
+    const again = request.mounts.slice(0, i).some((m) => m.mount_path === path);
+    if (again || RESERVED.some((other) => within(path, other) || within(other, path))) throw unavailable("mounts", path, "no path twice, and no overlap with what is reserved");
   });
   const keys = profile.packages.map((p) => [p.manager, p.name, p.version ?? ""].join("\0"));
   if (canonical(keys) !== canonical([...new Set(keys)].sort())) throw invalid("profile.packages: expected ascending order");

@@ -5,7 +5,7 @@ import { readFileSync, readdirSync } from "node:fs";
 
 import { Refused, strict } from "./codec.mjs";
 import { Failure, malformed } from "./failure.mjs";
-import { admit, checkCutoff, checkProgram, checkRead } from "./provider.mjs";
+import { admit, checkBatch, checkCutoff, checkProgram, checkRead } from "./provider.mjs";
 import { check } from "./schema.mjs";
 import { ENDPOINTS } from "./server.mjs";
 
@@ -43,12 +43,14 @@ function refusal({ schema, hex = "" }) {
 function rules(schema, request) {
   if (schema === "ProvisionRequest") admit(request);
   else if (schema === "ExecuteCall") checkProgram(request.command);
+  else if (schema === "OpenProcessRequest") checkProgram(request.process);
   else if (schema === "ReadFileRequest") checkRead(request.path, request.allowed_root);
+  else if (schema === "ReadFilesRequest") checkBatch(request);
   else if (schema === "CleanupRequest") checkCutoff(request);
 }
 
 // Nothing of these is looked at by who does not offer what they ask for.
-const ABSENT = new Set(["CloneRequest", "ResumeRequest", "OpenProcessRequest", "ReadFilesRequest"]);
+const ABSENT = new Set(["CloneRequest", "ResumeRequest"]);
 
 let count = 0, wrong = 0;
 for (const kind of ["message", "refused-message", "refused-request"]) {

@@ -4,10 +4,10 @@ import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { chmodSync } from "node:fs";
 import { createServer } from "node:http";
 
-import { Refused, canonical, digest, frames, strict } from "./codec.mjs";
+import { Refused, canonical, digest, frame, frames, strict } from "./codec.mjs";
 import { Failure, conflict, failed, malformed } from "./failure.mjs";
 import { Journal } from "./journal.mjs";
-import { Framed } from "./provider.mjs";
+import { Framed, Streamed } from "./provider.mjs";
 import { check } from "./schema.mjs";
 import { CAPABILITIES, WIRE } from "./settings.mjs";
 
@@ -18,6 +18,8 @@ import { CAPABILITIES, WIRE } from "./settings.mjs";
 const MAX_FILE = 16 << 20, MAX_CALL = 8 << 20, MAX_FRAMED = 25 << 20, MAX_INPUT = 262144;
 /** What of a refused body is read all the same, so that the connection can go on. */
 const MAX_DRAINED = 64 << 20;
+/** For how long a reader may take nothing of a stream, in milliseconds. */
+const STANDSTILL = 120000;
 
 /**
  * An endpoint: the schema of its request; whether it is journaled; the longest body
@@ -45,7 +47,10 @@ export const ENDPOINTS = new Map(Object.entries({
 }));
 
 /** The members that the provider has a function for, beside rollback and operation. */
-const SERVED = new Set([...WIRE.members, "snapshot", "clone_snapshot", "resume"]);
+const SERVED = new Set([
+  ...WIRE.members, "snapshot", "clone_snapshot", "resume",
+  ...(WIRE.members.includes("open_process") ? ["process_stream", "process_input", "process_wait", "process_signal", "process_destroy"] : []),
+]);
 
 /** What every request shares. */
 export class Service {
@@ -93,8 +98,8 @@ export class Service {
     headers.number("checkfu-wait-ms", 0, 30000, false);
     const bodiless = incoming.method === "GET" && endpoint === "capabilities";
     if (incoming.method !== "POST" && !bodiless) throw malformed("method", "expected POST");
-    /** @type {{ endpoint: string, leaseId: string, leaseEpoch: number, request: any, data: Buffer }} */
-    const call = { endpoint, leaseId, leaseEpoch, request: {}, data: Buffer.alloc(0) };
+    /** @type {import("./provider.mjs").Call<any>} */
+    const call = { endpoint, leaseId, leaseEpoch, request: {}, data: Buffer.alloc(0), left: () => incoming.destroyed && !incoming.complete || incoming.socket.destroyed };
     let body = call.data;
     if (!bodiless) {
       headers.one("content-type", framed ? /^application\/vnd\.checkfu\.frames$/ : /^application\/json$/, true);
@@ -116,12 +121,14 @@ export class Service {
     const highest = this.epochs.get(leaseId) ?? 0;
     if (epoch < highest) throw new Failure("WireLeaseFenced", { lease_epoch: highest });
     this.epochs.set(leaseId, epoch);
+    if (epoch > highest) this.provider.fence(leaseId, epoch);
   }
 
   /** What a member answers, or why it does not. @param {import("./provider.mjs").Call<any>} call @returns {Promise<Answer>} */
   async answer(call) {
     try {
       const value = await this.member(call);
+      if (value instanceof Streamed) return { status: 200, framed: true, body: Buffer.alloc(0), streamed: value, endpoint: call.endpoint };
       return value instanceof Framed ? { status: 200, framed: true, body: value.body } : { status: 200, framed: false, body: Buffer.from(canonical(value)) };
     } catch (why) {
       return refusal(call.endpoint, why);
@@ -151,6 +158,48 @@ function refusal(endpoint, why) {
   }
   const failure = /** @type {Failure} */ (why);
   return { status: failure.status, framed: false, body: Buffer.from(canonical(failure.body(endpoint))) };
+}
+
+/**
+ * Sends frames as they are made. Until there is one, a failure is an answer like any
+ * other; from then on it is a frame.
+ * @param {import("node:http").ServerResponse} outgoing
+ * @param {Streamed} answer
+ * @param {string} endpoint
+ * @param {(answer: Answer) => Record<string, string | number>} head
+ */
+async function send(outgoing, { frames, leave }, endpoint, head) {
+  const made = frames[Symbol.asyncIterator]();
+  let go = () => {};
+  outgoing.on("drain", () => go()).on("close", () => {
+    leave();
+    go();
+  });
+  outgoing.setTimeout(STANDSTILL);
+  try {
+    let next;
+    try {
+      next = await made.next();
+    } catch (why) {
+      const refused = refusal(endpoint, why);
+      outgoing.writeHead(refused.status, head(refused)).end(refused.body);
+      return;
+    }
+    const { "Content-Length": _, ...headers } = head({ status: 200, framed: true, body: Buffer.alloc(0) });
+    outgoing.writeHead(200, headers);
+    while (!next.done && !outgoing.destroyed) {
+      if (!outgoing.write(next.value) && !outgoing.destroyed) await /** @type {Promise<void>} */ (new Promise((drained) => go = drained));
+      try {
+        next = await made.next();
+      } catch (why) {
+        outgoing.write(frame(4, refusal(endpoint, why).body));
+        break;
+      }
+    }
+    outgoing.end();
+  } finally {
+    await made.return?.(undefined);
+  }
 }
 
 /** The headers of a request, each as often as it came. */
@@ -240,7 +289,8 @@ export async function listen(address, service) {
     const answer = await service.serve(incoming);
     if (incoming.destroyed && !incoming.complete) return; // its caller went, and cancels nothing
     if (Number(incoming.headers["content-length"]) > MAX_DRAINED) outgoing.setHeader("Connection", "close");
-    outgoing.writeHead(answer.status, head(answer)).end(answer.body);
+    if (answer.streamed) await send(outgoing, answer.streamed, answer.endpoint ?? "", head);
+    else outgoing.writeHead(answer.status, head(answer)).end(answer.body);
     incoming.resume(); // what of the body is still on its way
   });
   // What is no HTTP, has too many headers or does not come to its end.

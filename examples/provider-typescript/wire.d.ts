@@ -43,12 +43,14 @@ declare namespace Wire {
     minimum_resources: Resources;
     maximum_resources: Resources;
     max_mounts: number;
+    list_dir?: boolean;
+    snapshot_clone?: boolean;
   }
 
   interface Info {
     revision: "checkfu.sandbox-wire.v1";
     members: string[];
-    limits: { max_wait_ms: number };
+    limits: { max_wait_ms: number; output_window_bytes?: number; input_buffer_bytes?: number };
     async_operations: boolean;
   }
 
@@ -63,6 +65,12 @@ declare namespace Wire {
     retention_mode: string;
   }
 
+  interface Mount {
+    mount_path: string;
+    access: "read_only" | "read_write";
+    kind: string;
+  }
+
   interface ProvisionRequest {
     workspace_id: string;
     session_id: string;
@@ -74,7 +82,7 @@ declare namespace Wire {
     profile: Profile;
     platform: Platform;
     root_image: string;
-    mounts: { mount_path: string; access: string; kind: string }[];
+    mounts: Mount[];
     expires_at: string;
   }
 
@@ -115,13 +123,60 @@ declare namespace Wire {
     maximum_bytes: number;
   }
 
-  interface Command {
+  interface FileMember {
+    path: string;
+    maximum_bytes: number;
+  }
+
+  interface ReadFilesRequest extends InstanceRequest {
+    allowed_root: string;
+    files: FileMember[];
+    aggregate_maximum_bytes: number;
+  }
+
+  interface ListRequest extends InstanceRequest {
+    root: string;
+    max_entries: number;
+  }
+
+  interface Program {
     executable: string;
     arguments: string[];
     working_directory: string;
     environment: Record<string, string>;
+  }
+
+  interface Command extends Program {
     timeout_seconds: number;
     output_limit_bytes: number;
+  }
+
+  interface ProcessRequest extends InstanceRequest {
+    process_id: string;
+  }
+
+  interface OpenProcessRequest extends ProcessRequest {
+    process: Program;
+  }
+
+  interface StreamRequest extends ProcessRequest {
+    attach_id: string;
+    cursor: number;
+    wait_ms: number;
+    heartbeat_ms: number;
+  }
+
+  interface InputCall extends ProcessRequest {
+    offset: number;
+    end: boolean;
+  }
+
+  interface WaitRequest extends ProcessRequest {
+    wait_ms: number;
+  }
+
+  interface SignalRequest extends ProcessRequest {
+    signal: string;
   }
 
   interface ExecuteCall extends InstanceRequest {

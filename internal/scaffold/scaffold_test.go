@@ -71,7 +71,7 @@ func TestWriteRefuses(t *testing.T) {
 		{"lang", func(o *Options) { o.Language = "Python" }},
 		{"tier", func(o *Options) { o.Tier = "Minimum" }},
 		{"tier", func(o *Options) { o.Tier = "retained" }},
-		{"tier", func(o *Options) { o.Language, o.Tier = "typescript", DayOne }},
+		{"tier", func(o *Options) { o.Language, o.Tier = "typescript", "most" }},
 		{"name", func(o *Options) { o.Name = "" }},
 		{"name", func(o *Options) { o.Name = "a\"\nimport os" }},
 		{"name", func(o *Options) { o.Name = strings.Repeat("a", 256) }},
