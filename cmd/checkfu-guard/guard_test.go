@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/checkfu/checkfu/internal/egress/canary"
 	"github.com/checkfu/checkfu/internal/egress/confine"
 	"github.com/checkfu/checkfu/internal/egress/guard"
 	"github.com/checkfu/checkfu/internal/egress/lab"
@@ -123,6 +125,35 @@ func TestAGuardHoldsNothingElse(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", file, got, err)
 		}
+	}
+}
+
+// A01 and A08: a run's token that a workload sends along is in no place of the
+// guard's but, for a moment, its buffers, and never in its log. The scan is
+// alive: what the configuration names is found by it (A17 in small).
+func TestAGuardKeepsNoToken(t *testing.T) {
+	instance, token := "ins_"+rand.Text(), "cfu_run_"+rand.Text()
+	g := begin(t, config(t, func(c *guard.Config) { c.Instance = instance }))
+	before, err := canary.Scan(t.Context(), g.process.PID, []byte(token))
+	if err != nil || before.Total() != 0 {
+		t.Errorf("before: %+v, %v", before, err)
+	}
+	c, err := g.lab.Workload.Dial(t.Context(), "tcp", g.entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\nProxy-Authorization: Bearer %s\r\n\r\n", token)
+	if answer, err := io.ReadAll(c); err != nil || bytes.Contains(answer, []byte(token)) {
+		t.Errorf("%q, %v", answer, err)
+	}
+	after, err := canary.Scan(t.Context(), g.process.PID, []byte(token))
+	if err != nil || after.Total() != after.Memory {
+		t.Errorf("after: %+v, %v", after, err)
+	}
+	live, err := canary.Scan(t.Context(), g.process.PID, []byte(instance))
+	if err != nil || live.Memory == 0 || live.Files < 2 || live.Environ+live.Cmdline+live.Names != 0 {
+		t.Errorf("the scan finds nothing: %+v, %v", live, err)
 	}
 }
 

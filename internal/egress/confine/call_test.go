@@ -14,6 +14,9 @@ import (
 // as a descriptor or an id it is none.
 const none = ^uintptr(0)
 
+// fastOpen is MSG_FASTOPEN.
+const fastOpen = 0x20000000
+
 // refusedCalls are tried with arguments that do no harm where they get through:
 // the kernel's own answer in the twin is then another than EPERM.
 var refusedCalls = []struct {
@@ -36,6 +39,9 @@ var refusedCalls = []struct {
 	{"listen", unix.SYS_LISTEN, []uintptr{none, 0}},
 	{"fast open", unix.SYS_SENDTO, []uintptr{none, 0, 0, fastOpen, 0, 0}},
 	{"fast open by message", unix.SYS_SENDMSG, []uintptr{none, 0, fastOpen}},
+	{"send to an address", unix.SYS_SENDTO, []uintptr{none, 0, 0, 0, 0, 0}},
+	{"pass a descriptor", unix.SYS_SENDMSG, []uintptr{none, 0, 0}},
+	{"take a descriptor", unix.SYS_RECVMSG, []uintptr{none, 0, 0}},
 	{"attach a filter to a socket", unix.SYS_SETSOCKOPT, []uintptr{none, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, 0, 0}},
 	{"upper layer protocol", unix.SYS_SETSOCKOPT, []uintptr{none, unix.IPPROTO_TCP, unix.TCP_ULP, 0, 0}},
 	{"executable memory", unix.SYS_MMAP, []uintptr{0, 0, unix.PROT_EXEC, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS, none, 0}},

@@ -2,6 +2,7 @@ package confine
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ import (
 // live does what a server does and what its runtime does underneath, on a
 // listener at descriptor 3: 500 connections, both ends of which are here, so
 // 1,000 sockets; bytes moved by splice and by hand, half-closes; 200 threads;
-// collections with memory given back; timers; preemption and signals; TCP over
+// collections with memory given back; randomness; timers; preemption and signals; TCP over
 // both families, UDP.
 func live(string) error {
 	f := os.NewFile(3, "listener")
@@ -188,6 +189,9 @@ func datagrams() error {
 
 // collect makes garbage, and gives memory back.
 func collect() error {
+	if _, err := io.ReadFull(rand.Reader, make([]byte, 1<<20)); err != nil {
+		return err
+	}
 	var kept [][]byte
 	for i := range 200 {
 		kept = append(kept, make([]byte, 1<<20))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,6 +136,17 @@ func TestAKernelWithoutLandlock(t *testing.T) {
 				t.Errorf("told %v, %v: %v", told, errno, err)
 			}
 		}
+	}
+}
+
+// Before and after: the notes are what the kernel shows of the process.
+func TestNotes(t *testing.T) {
+	got := Notes(Needs{UID: testUID, GID: testUID})
+	if len(got) != 3 || got[0] != fmt.Sprint("user ", testUID) || !strings.HasPrefix(got[1], "landlock ") || got[2] != "seccomp "+runtime.GOARCH {
+		t.Errorf("%q", got)
+	}
+	if got := Notes(Needs{})[0]; got != fmt.Sprint("user ", os.Geteuid()) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -38,6 +38,12 @@ func (e *MissingError) Error() string {
 	return "this checkfu was built without its " + string(e.Program) + "; build it with: " + e.Program.BuildCommand() + " and build checkfu again"
 }
 
+// Built reports whether this program holds the binary; it reads nothing of it.
+func (p Program) Built() bool {
+	_, err := fs.Stat(bin, "bin/"+string(p))
+	return err == nil
+}
+
 // Bytes returns the binary, a static executable for this architecture. The
 // caller owns the copy. Errors: *MissingError.
 func (p Program) Bytes() ([]byte, error) {

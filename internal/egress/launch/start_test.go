@@ -148,9 +148,23 @@ func TestALogThatStalls(t *testing.T) {
 	}
 }
 
-// A process does not outlive its starter, however that ends.
+// A process does not outlive its starter, however that ends, and is its user
+// where the starter is not root.
 func TestTheStarterDies(t *testing.T) {
-	starter := &exec.Cmd{Path: "/proc/self/exe", Args: []string{starterName}, Stderr: os.Stderr}
+	const ordinary = 65519
+	for _, uid := range []int{os.Geteuid(), ordinary} {
+		t.Run(fmt.Sprint("started by user ", uid), func(t *testing.T) { starterDies(t, uid) })
+	}
+}
+
+func starterDies(t *testing.T, uid int) {
+	starter := &exec.Cmd{Path: "/proc/self/exe", Args: []string{starterName}, Stderr: os.Stderr, Dir: "/"}
+	runsAs := uid
+	if uid != os.Geteuid() {
+		starter.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	} else if uid == 0 {
+		runsAs = GuardUID
+	}
 	out, err := starter.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -172,6 +186,10 @@ func TestTheStarterDies(t *testing.T) {
 	defer unix.Close(fd)
 	if err := echo(t, addr); err != nil {
 		t.Fatal(err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil || !strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", runsAs)) {
+		t.Errorf("%s, %v", status, err)
 	}
 	if err := starter.Process.Kill(); err != nil {
 		t.Fatal(err)
