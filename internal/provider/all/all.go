@@ -94,6 +94,9 @@ type Options struct {
 	// Served says that the provider will be reached over a wire, where it claims
 	// less: see Served. The memory provider then leaves allowlists out too.
 	Served bool
+	// Egress is for the guards of allowlist machines; the zero value is right but
+	// for tests, whose guards live in a network of their own.
+	Egress native.Egress
 }
 
 // Envelope returns the envelope of a provider without opening it.
@@ -152,13 +155,16 @@ func Open(name string, o Options) (*Opened, error) {
 			return closeDriver()
 		})
 	}
-	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest})
+	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o)})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
 	opened.Provider, opened.Host = p, p
+	if opened.Envelope, err = p.Capabilities(context.Background()); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
 	if o.Served {
-		opened.Provider, opened.Envelope = Served(p), attested(envelope)
+		opened.Provider, opened.Envelope = Served(p), attested(opened.Envelope)
 	}
 	return opened, nil
 }

@@ -40,7 +40,11 @@ func crashChild(step string) {
 		}
 	}
 	p := childProvider(reached)
-	h, err := p.Provision(context.Background(), request(p, work))
+	r := request(p, work)
+	if mode := os.Getenv("CHILD_GUARD"); mode != "" {
+		r.Profile.NetworkPolicy = allowing(guarded(p, mode), listed).Profile.NetworkPolicy
+	}
+	h, err := p.Provision(context.Background(), r)
 	childFailed(err)
 	id := h.Value.InstanceID
 	childFailed(p.WriteFile(context.Background(), id, sandbox.FileWrite{Path: "/workspace/repo/f", Content: []byte("x")}))
@@ -89,15 +93,15 @@ func childEnv(p *Provider, more ...string) []string {
 		"CHILD_IMAGE="+shared.img.Reference, "CHILD_STORE="+filepath.Join(shared.dir, "images"), "CHILD_INIT="+p.initPath)
 }
 
-// crash runs one life that dies at step and returns its child's output.
-func crash(t *testing.T, p *Provider, step string) {
+// crash runs one life that dies at step, in a child with more environment.
+func crash(t *testing.T, p *Provider, step string, more ...string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	child := exec.Command(self)
-	child.Env = childEnv(p, "CHECKFU_TEST_CRASH="+step)
+	child.Env = childEnv(p, append(more, "CHECKFU_TEST_CRASH="+step)...)
 	out, err := child.CombinedOutput()
 	status, ok := child.ProcessState.Sys().(syscall.WaitStatus)
 	if err == nil || !ok || status.Signal() != syscall.SIGKILL || !strings.Contains(string(out), "reached "+step) {

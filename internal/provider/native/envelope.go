@@ -24,7 +24,12 @@ func Revision(driver string) string { return "native-" + driver + "/1" }
 // control and activation reads it back from outside the guest, or fails. On
 // runc the kernel is shared with the host, which the tier says (container) and
 // the revision names.
-// Source: concept "The enforcement statement"; "The capability envelope".
+//
+// The egress grade is advisory_filter and no more: that the way out is one socket
+// to a guard is enforced like the rest, what the guard lets through is its own
+// judgement, of which no attester has signed anything.
+// Source: concept "The enforcement statement"; "The capability envelope";
+// grading "The grading rule".
 func Envelope(driver, architecture string) sandbox.Capabilities {
 	return sandbox.Capabilities{
 		Provider: Name, ProviderRevision: Revision(driver), MaterializationRevision: MaterializationRevision,
@@ -34,12 +39,12 @@ func Envelope(driver, architecture string) sandbox.Capabilities {
 		ImageMode:           sandbox.ImageProfile,
 		FixedBaseImages:     []string{},
 		PackageManagers:     []sandbox.PackageManager{},
-		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone},
+		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllowlist},
 		RetentionModes:      []sandbox.RetentionMode{sandbox.RetentionEphemeralZDR},
 		Snapshots:           false,
 		SnapshotCustody:     sandbox.CustodyRunner,
 		Enforcement:         sandbox.EnforcedBy(sandbox.RunnerEnforced),
-		EgressCertification: sandbox.EgressUnsupported,
+		EgressCertification: sandbox.EgressAdvisoryFilter,
 		ListDir:             true,
 		SymlinkStaging:      true,
 		MinimumResources:    sandbox.Resources{CPUMillis: 50, MemoryBytes: 32 << 20, DiskBytes: 4 << 20, MaxProcesses: 8, MaxDurationSeconds: 1},

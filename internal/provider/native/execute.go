@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"sort"
 	"strings"
@@ -157,6 +158,9 @@ func (in *instance) environment(caller map[string]string) []string {
 		}
 	}
 	env["HOME"] = sandbox.HomePath
+	if in.guarded() {
+		maps.Copy(env, proxies())
+	}
 	for key, value := range caller {
 		env[key] = value
 	}

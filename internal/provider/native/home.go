@@ -138,8 +138,8 @@ func parentTree(all []tree, guest string) (tree, bool) {
 // mountRoot joins a skeleton of mount points and the shared image into one
 // read-only root. Without the skeleton a runtime would write its mount points
 // into the tree that all sandboxes share.
-func mountRoot(at place, image string, all []tree, writable bool) error {
-	if err := makeSkeleton(at.skeleton(), image, all); err != nil {
+func mountRoot(at place, image string, points []string, writable bool) error {
+	if err := makeSkeleton(at.skeleton(), image, points); err != nil {
 		return err
 	}
 	if err := os.Mkdir(at.root(), 0o711); err != nil {
@@ -160,14 +160,8 @@ func mountRoot(at place, image string, all []tree, writable bool) error {
 }
 
 // makeSkeleton makes the directories and files on which things are mounted.
-func makeSkeleton(skeleton, image string, all []tree) error {
-	points := []string{"/proc", "/sys", "/dev"}
-	for _, t := range all {
-		if _, nested := parentTree(all, t.guest); !nested {
-			points = append(points, t.guest)
-		}
-	}
-	points = append(points, filepath.Dir(machine.InitPath))
+func makeSkeleton(skeleton, image string, points []string) error {
+	points = append([]string{"/proc", "/sys", "/dev", filepath.Dir(machine.InitPath)}, points...)
 	if err := mkdirOwned(skeleton, 0o755, IDBase); err != nil {
 		return err
 	}

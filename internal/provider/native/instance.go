@@ -28,6 +28,9 @@ type instance struct {
 	image *image.Root // released last: the store may not remove it before
 	env   []string    // the image's own; commands may read it while image goes
 
+	policy []byte // of an allowlist instance: what its guard is told
+	guard  Guard  // while it runs; belongs to the activation, and then to the removal
+
 	// staging is held for reading by each write into a mount and for writing
 	// by the activation that seals them, so that no write lands behind a seal.
 	staging sync.RWMutex
@@ -53,6 +56,11 @@ func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest,
 	}
 }
 
+// guarded reports whether the instance is of an allowlist.
+func (in *instance) guarded() bool {
+	return in.request.Profile.NetworkPolicy.Mode == sandbox.NetworkAllowlist
+}
+
 // allocate makes everything of the instance but its processes. What it leaves
 // on an error, remove removes.
 func (in *instance) allocate(ctx context.Context) error {
@@ -61,7 +69,7 @@ func (in *instance) allocate(ctx context.Context) error {
 	in.at, in.lock, err = p.begin(record{
 		Schema: recordSchema, InstanceID: string(in.id), Driver: p.opt.Driver.Name(), OwnerPID: int64(os.Getpid()),
 		SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage,
-		CreatedAt: sandbox.At(p.opt.Now()), ExpiresAt: r.ExpiresAt,
+		CreatedAt: sandbox.At(p.opt.Now()), ExpiresAt: r.ExpiresAt, Guarded: in.guarded(),
 	})
 	if err != nil {
 		return err
@@ -78,7 +86,7 @@ func (in *instance) allocate(ctx context.Context) error {
 		return err
 	}
 	p.opt.Step("home")
-	if err := mountRoot(in.at, in.image.Path, in.trees, p.twin.WritableRoot); err != nil {
+	if err := mountRoot(in.at, in.image.Path, in.mountPoints(), p.twin.WritableRoot); err != nil {
 		return err
 	}
 	p.opt.Step("root")
@@ -177,17 +185,37 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 			ReadOnly: t.readOnly && !in.p.twinHome.unsealed,
 		})
 	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
+	defer cancel()
+	if in.guarded() {
+		if err := in.startGuard(ctx); err != nil {
+			return nil, errors.Join(err, in.stopGuard(undo))
+		}
+		in.addEgress(&spec)
+	}
 	m, err := in.p.opt.Driver.Start(ctx, spec)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, in.stopGuard(undo))
 	}
 	in.p.opt.Step("started")
 	if err := in.verify(ctx, m, spec); err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
-		defer cancel()
-		return nil, errors.Join(err, m.Destroy(undo))
+		return nil, errors.Join(err, m.Destroy(undo), in.stopGuard(undo))
 	}
 	return m, nil
+}
+
+// mountPoints are the guest directories on which something is mounted.
+func (in *instance) mountPoints() []string {
+	var points []string
+	for _, t := range in.trees {
+		if _, nested := parentTree(in.trees, t.guest); !nested {
+			points = append(points, t.guest)
+		}
+	}
+	if in.guarded() {
+		points = append(points, egressPath)
+	}
+	return points
 }
 
 // use returns the running machine for one operation, or why there is none.
@@ -229,6 +257,7 @@ func (in *instance) remove(ctx context.Context) error {
 	if live != nil {
 		live.abandon()
 	}
+	err = errors.Join(err, in.stopGuard(ctx))
 	in.closeRoots()
 	if err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at)); err != nil {
 		return err

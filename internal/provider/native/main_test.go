@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if run := os.Getenv("CHECKFU_TEST_CRASH"); run != "" {
 		crashChild(run)
 	}
+	if mode := os.Getenv("CHECKFU_TEST_GUARD"); mode != "" {
+		guardMain(mode)
+	}
 	if refused := os.Getenv("CHECKFU_TEST_REFUSED"); refused != "" {
 		refusedChild(refused)
 	}

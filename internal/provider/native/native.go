@@ -12,6 +12,8 @@
 //	instances/ID/root         read-only overlay of skeleton and image
 //	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control
 //	instances/ID/machine      the driver's own state
+//	instances/ID/egress       the guard's socket, of an allowlist machine only
+//	instances/ID/decisions    the guard's log, likewise
 //
 // Trusts: its own directory, the image store, the driver. Does not trust: the
 // workload, and anything it can write.
@@ -34,6 +36,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +65,8 @@ type Options struct {
 	Images Images
 	// Init is the guest init, a static binary.
 	Init []byte
+	// Egress is what allowlist machines need; nil leaves them out of the envelope.
+	Egress *Egress
 	// Now is the clock of timestamps and expiry; nil is time.Now.
 	Now func() time.Time
 	// Step, if set, is called with the name of each step of the lifecycle just
@@ -140,7 +145,16 @@ func (p *Provider) Optional() sandbox.Optional {
 
 // Capabilities returns the envelope of this driver's revision.
 func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
-	return Envelope(p.opt.Driver.Name(), runtime.GOARCH), nil
+	return p.envelope(), nil
+}
+
+// envelope is the full one, without what this host or this program lacks.
+func (p *Provider) envelope() sandbox.Capabilities {
+	c := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
+	if p.opt.Egress == nil {
+		c.NetworkModes, c.EgressCertification = []sandbox.NetworkMode{sandbox.NetworkNone}, sandbox.EgressUnsupported
+	}
+	return c
 }
 
 // Lacks says what this host is missing. Once nothing is, it is not asked again;
@@ -195,6 +209,12 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 		return none, sandbox.Failed(sandbox.OpProvision, "root_image", err)
 	}
 	in := newInstance(p, newInstanceID(), r, root)
+	if in.guarded() {
+		if in.policy, err = p.compile(in.id, r); err != nil {
+			root.Release()
+			return none, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
+		}
+	}
 	if err := in.allocate(ctx); err != nil {
 		// The caller's context may be what ended it; undoing has its own bound.
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
@@ -218,7 +238,7 @@ func (p *Provider) rollback(op sandbox.Operation, id sandbox.InstanceID) func(co
 // admit refuses what this provider cannot do even if a caller did not ask the
 // envelope first.
 func (p *Provider) admit(r sandbox.ProvisionRequest) error {
-	envelope := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
+	envelope := p.envelope()
 	refuse := func(req sandbox.Requirement, wanted, offered string) error {
 		return sandbox.Unavailable(sandbox.OpProvision, req, wanted, offered)
 	}
@@ -233,8 +253,10 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 		return refuse(sandbox.RequirePackages, string(r.Profile.Packages[0].Manager), "none")
 	case r.RootImage != r.Profile.BaseImage:
 		return refuse(sandbox.RequireBaseImage, r.RootImage, r.Profile.BaseImage)
-	case r.Profile.NetworkPolicy.Mode != sandbox.NetworkNone:
-		return refuse(sandbox.RequireNetworkPolicy, string(r.Profile.NetworkPolicy.Mode), string(sandbox.NetworkNone))
+	case !slices.Contains(envelope.NetworkModes, r.Profile.NetworkPolicy.Mode):
+		return refuse(sandbox.RequireNetworkPolicy, string(r.Profile.NetworkPolicy.Mode), modes(envelope))
+	case r.Profile.NetworkPolicy.RequiredEgressCertification == sandbox.EgressSecurityBoundary:
+		return refuse(sandbox.RequireNetworkPolicy, string(sandbox.EgressSecurityBoundary), string(envelope.EgressCertification))
 	case r.Profile.RetentionMode != sandbox.RetentionEphemeralZDR:
 		return refuse(sandbox.RequireRetention, string(r.Profile.RetentionMode), string(sandbox.RetentionEphemeralZDR))
 	}
@@ -242,6 +264,15 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 		return refuse(sandbox.RequireResources, axis, "outside the envelope")
 	}
 	return nil
+}
+
+// modes names the network modes of an envelope.
+func modes(c sandbox.Capabilities) string {
+	var names []string
+	for _, m := range c.NetworkModes {
+		names = append(names, string(m))
+	}
+	return strings.Join(names, " or ")
 }
 
 // find returns a live instance of this process.

@@ -34,6 +34,8 @@ type record struct {
 	RootImage  string            `json:"root_image"`
 	CreatedAt  sandbox.Timestamp `json:"created_at"`
 	ExpiresAt  sandbox.Timestamp `json:"expires_at"`
+	// Guarded says that a guard belongs to it; omitted where none does.
+	Guarded bool `json:"guarded,omitzero"`
 }
 
 // place is the directory of one instance.
@@ -45,6 +47,9 @@ func (p place) skeleton() string { return filepath.Join(p.dir, "skeleton") }
 func (p place) root() string     { return filepath.Join(p.dir, "root") }
 func (p place) home() string     { return filepath.Join(p.dir, "home") }
 func (p place) machine() string  { return filepath.Join(p.dir, "machine") }
+
+func (p place) egress() string    { return filepath.Join(p.dir, "egress") }
+func (p place) decisions() string { return filepath.Join(p.dir, "decisions") }
 
 func (p *Provider) instancesDir() string { return filepath.Join(p.opt.Dir, "instances") }
 

@@ -20,6 +20,13 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	if err := p.opt.Driver.Reap(ctx, string(id), at.machine()); err != nil {
 		return fmt.Errorf("end the machine: %w", err)
 	}
+	owner := 0
+	if r, err := readRecord(at); err == nil {
+		owner = int(r.OwnerPID)
+	}
+	if err := endGuards(ctx, at, owner); err != nil {
+		return fmt.Errorf("end the guard: %w", err)
+	}
 	p.opt.Step("reaped")
 	// The overlay first: a twin's upper layer lies in the home.
 	if err := errors.Join(unmount(ctx, at.root()), unmount(ctx, at.home())); err != nil {
@@ -32,7 +39,7 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	}
 	defer root.Close()
 	name := filepath.Base(at.dir)
-	for _, part := range []string{"root", "home", "skeleton", "machine", "record.json", ""} {
+	for _, part := range []string{"root", "home", "skeleton", "machine", "egress", "decisions", "record.json", ""} {
 		if err := root.RemoveAll(ctx, strings.TrimSuffix(name+"/"+part, "/")); err != nil {
 			return err
 		}

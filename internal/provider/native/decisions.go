@@ -1,0 +1,123 @@
+package native
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/egress/guard"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Bounds of what is told of a decision log; the rest is counted.
+const (
+	maxRefusals = 256
+	maxHost     = 255
+)
+
+// Decisions is what the guard of one instance decided so far. It is the guard's
+// own word.
+type Decisions struct {
+	Allowed int64     // requests that were let through
+	Refused []Refusal // most frequent first, at most 256
+	Others  int64     // refusals that are in no entry of Refused
+}
+
+// Refusal is one destination that was asked for and refused for one reason.
+type Refusal struct {
+	Host   string // as it was asked for where it is no name, at most 255 bytes
+	Port   int64  // 0 where none was understood
+	Reason string
+	Count  int64
+}
+
+// Decisions sums up the decision log of a live allowlist instance. An instance
+// without a guard has an empty sum.
+// Errors: SandboxInstanceNotFound; those of the file.
+func (p *Provider) Decisions(ctx context.Context, id sandbox.InstanceID) (Decisions, error) {
+	in, err := p.find(sandbox.OpRelease, id)
+	if err != nil || !in.guarded() {
+		return Decisions{}, err
+	}
+	f, err := in.at.open(in.at.decisions(), os.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) { // never activated
+		return Decisions{}, nil
+	}
+	if err != nil {
+		return Decisions{}, err
+	}
+	defer f.Close()
+	return sum(ctx, io.LimitReader(f, maxDecisions))
+}
+
+// sum reads lines to their end. A last line that is not whole is still being
+// written; one that cannot be read counts as a refusal of nobody knows what.
+func sum(ctx context.Context, r io.Reader) (Decisions, error) {
+	var d Decisions
+	seen := map[Refusal]int64{}
+	for lines := bufio.NewReaderSize(r, guard.MaxLineBytes); ctx.Err() == nil; {
+		line, err := lines.ReadSlice('\n')
+		if err == io.EOF {
+			break
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return d, err
+		}
+		var at guard.Line
+		if json.Unmarshal(line, &at) != nil || at.Decision != guard.Allow && at.Decision != guard.Deny {
+			continue // another kind, or a piece of a line that is longer than any of ours
+		}
+		if at.Decision == guard.Allow {
+			d.Allowed++
+			continue
+		}
+		key := Refusal{Host: at.Host, Port: at.Port, Reason: string(at.Reason)}
+		if key.Host == "" {
+			key.Host = at.Raw
+		}
+		key.Host = strings.ToValidUTF8(key.Host[:min(len(key.Host), maxHost)], "\uFFFD")
+		if _, known := seen[key]; known || len(seen) < maxRefusals {
+			seen[key]++
+		} else {
+			d.Others++
+		}
+	}
+	for key, n := range seen {
+		key.Count = n
+		d.Refused = append(d.Refused, key)
+	}
+	slices.SortFunc(d.Refused, func(a, b Refusal) int {
+		if a.Count != b.Count {
+			return int(b.Count - a.Count)
+		}
+		return strings.Compare(a.Host+fmt.Sprint(a.Port)+a.Reason, b.Host+fmt.Sprint(b.Port)+b.Reason)
+	})
+	return d, ctx.Err()
+}
+
+// knowsPolicy holds that the guard enforces what was compiled for it and nothing
+// else: the first line of its log names the digest of what it was told.
+func (in *instance) knowsPolicy(log *os.File) error {
+	first := make([]byte, guard.MaxLineBytes)
+	n, err := log.ReadAt(first, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	line, _, _ := bytes.Cut(first[:n], []byte("\n"))
+	var start guard.Line
+	if err := json.Unmarshal(line, &start); err != nil {
+		return fmt.Errorf("the first line of the decision log: %w", err)
+	}
+	if want := canonical.Digest(in.policy); start.Config != want {
+		return fmt.Errorf("the egress guard holds another policy: expected %s, got %q", want, start.Config)
+	}
+	return nil
+}

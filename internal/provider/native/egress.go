@@ -1,0 +1,158 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
+)
+
+// What an allowlist machine has beyond one without a network: a read-only
+// directory with the guard's socket in it, and a loopback port that leads there.
+// Its network namespace stays the empty one, so there is nothing to route.
+// Source: design "Egress" (socket file).
+const (
+	egressPath = "/run/checkfu/egress"
+	socketName = "guard.sock"
+	proxyPort  = 3128
+)
+
+// Egress is what allowlist machines need of the host.
+type Egress struct {
+	// Start starts their guards.
+	Start StartGuard
+	// Resolver is asked for the listed names; zero is the first name server of the
+	// host's resolv.conf at the time.
+	Resolver netip.AddrPort
+	// Within calls a function on a thread in the network namespace that the guards
+	// are to have; nil is this process's own.
+	Within func(func() error) error
+}
+
+// StartGuard starts the process that decides what one machine reaches, and
+// returns once it listens. The caller closes listener and log afterwards. An
+// error leaves no process.
+type StartGuard func(ctx context.Context, config []byte, listener, log *os.File) (Guard, error)
+
+// Guard is one running guard. It ends with the process that started it.
+type Guard interface {
+	PID() int
+	// Done is closed when the process has ended.
+	Done() <-chan struct{}
+	// Stop ends it and returns when it has ended. It may be called again.
+	Stop(ctx context.Context) error
+}
+
+// maxDecisions bounds the decision log of one instance in bytes. A guard that
+// would write more ends, and with it everything that its machine can reach.
+const maxDecisions = 32 << 20
+
+// startGuard makes the socket that the machine will see and the log, and starts
+// the guard on them. The log lies there before the guard runs and is open in it
+// for as long as it lives: by that a sweep knows it.
+func (in *instance) startGuard(ctx context.Context) error {
+	log, err := os.OpenFile(in.at.decisions(), os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := os.Mkdir(in.at.egress(), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	listener, err := listenAt(in.at.egress())
+	if err != nil {
+		return err
+	}
+	// No copy of ours: with the guard gone nobody listens, and a connection is
+	// refused instead of waiting in a queue that nobody serves.
+	defer listener.Close()
+	in.p.opt.Step("egress")
+	if err := in.p.opt.Egress.within(func() (err error) {
+		in.guard, err = in.p.opt.Egress.Start(ctx, in.policy, listener, log)
+		return err
+	}); err != nil {
+		return fmt.Errorf("start the egress guard: %w", err)
+	}
+	in.p.opt.Step("guarded")
+	limit := unix.Rlimit{Cur: maxDecisions, Max: maxDecisions}
+	if err := unix.Prlimit(in.guard.PID(), unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+		return fmt.Errorf("bound the decision log: %w", err)
+	}
+	return in.knowsPolicy(log)
+}
+
+func (e *Egress) within(f func() error) error {
+	if e.Within == nil {
+		return f()
+	}
+	return e.Within(f)
+}
+
+// stopGuard ends the guard, if there is one.
+func (in *instance) stopGuard(ctx context.Context) error {
+	if in.guard == nil {
+		return nil
+	}
+	if err := in.guard.Stop(ctx); err != nil {
+		return fmt.Errorf("stop the egress guard: %w", err)
+	}
+	in.guard = nil
+	return nil
+}
+
+// listenAt makes a listening socket file in dir. Its path is named by descriptor:
+// a state directory may be longer than a socket address.
+func listenAt(dir string) (*os.File, error) {
+	if err := os.Remove(filepath.Join(dir, socketName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(at)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), filepath.Join(dir, socketName))
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(at) + "/" + socketName})
+	if err == nil {
+		// The workload may connect to it directly: it is the same guard. Nobody
+		// but root and the machines' ids comes as far as this directory.
+		err = errors.Join(os.Chmod(filepath.Join(dir, socketName), 0o666), unix.Listen(fd, 4096))
+	}
+	if err != nil {
+		file.Close()
+		return nil, wrap("listen on "+filepath.Join(dir, socketName), err)
+	}
+	return file, nil
+}
+
+// addEgress gives the machine its way to the guard.
+func (in *instance) addEgress(spec *machine.Spec) {
+	spec.Binds = append(spec.Binds, machine.Bind{Source: in.at.egress(), Destination: egressPath, ReadOnly: true})
+	spec.Forwards = []machine.Forward{{Port: proxyPort, Socket: egressPath + "/" + socketName}}
+}
+
+// proxies tell the programs of an allowlist machine where the way out is. All
+// name the guard, which takes CONNECT only: a program that asks it for a plain
+// http page is told so, where without it the network would merely be unreachable.
+func proxies() map[string]string {
+	env := map[string]string{}
+	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy"} {
+		env[name] = "http://127.0.0.1:" + strconv.Itoa(proxyPort)
+		env[strings.ToUpper(name)] = env[name]
+	}
+	env["no_proxy"] = "localhost,127.0.0.1,::1"
+	env["NO_PROXY"] = env["no_proxy"]
+	return env
+}

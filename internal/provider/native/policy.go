@@ -1,0 +1,89 @@
+package native
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/egress/guard"
+	"github.com/checkfu/checkfu/internal/egress/policy"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// compile compiles the policy of one instance. A policy that names nothing is
+// a list of nothing: the guard denies all.
+// Errors: a host whose addresses or whose resolver cannot be told.
+func (p *Provider) compile(id sandbox.InstanceID, r sandbox.ProvisionRequest) ([]byte, error) {
+	revision, err := canonical.Encode(r.Profile.NetworkPolicy)
+	if err != nil {
+		return nil, err
+	}
+	c := guard.Config{
+		V: guard.ConfigVersion, Instance: string(id), PolicyRevision: sandbox.Digest(canonical.Digest(revision)),
+		Allow: []guard.Entry{}, ExpiresAt: r.ExpiresAt,
+		ECH: guard.ECHDeny, // an inner name would be one that the list cannot be held against
+	}
+	index := map[string]int{}
+	for _, d := range r.Profile.NetworkPolicy.Destinations {
+		mode := policy.ModeOf(d)
+		i, ok := index[d.Host+" "+mode]
+		if !ok {
+			i = len(c.Allow)
+			index[d.Host+" "+mode] = i
+			c.Allow = append(c.Allow, guard.Entry{Host: d.Host, Mode: mode})
+		}
+		c.Allow[i].Ports = append(c.Allow[i].Ports, d.Port)
+	}
+	resolver := p.opt.Egress.Resolver
+	if !resolver.IsValid() {
+		if resolver, err = hostResolver("/etc/resolv.conf"); err != nil {
+			return nil, err
+		}
+	}
+	c.Resolver = resolver.String()
+	if err := p.opt.Egress.within(func() error {
+		c.InfraAddrs, err = hostAddresses()
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return c.Encode()
+}
+
+// hostResolver is the first name server of a resolv.conf. One on loopback is as
+// good as any: the guard asks it in the host's own network.
+func hostResolver(path string) (netip.AddrPort, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(f[1]); err == nil {
+			return netip.AddrPortFrom(a, 53), nil
+		}
+	}
+	return netip.AddrPort{}, fmt.Errorf("%s: expected a nameserver, for the names of the allowlist, got none", path)
+}
+
+// hostAddresses are the host's own: a listed name that leads to one leads into
+// the host.
+func hostAddresses() ([]string, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("the host's addresses: %w", err)
+	}
+	list := []string{}
+	for _, a := range all {
+		if n, err := netip.ParsePrefix(a.String()); err == nil {
+			list = append(list, n.Addr().WithZone("").Unmap().String())
+		}
+	}
+	return list, nil
+}
