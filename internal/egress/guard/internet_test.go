@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/egress/guard"
 )
@@ -46,12 +48,30 @@ const (
 	portBanner = 25   // says "220 hello" first, then echoes
 	portLarge  = 8001 // sends large bytes and closes at once
 	portAfter  = 8002 // reads to the end, then sends large bytes and closes
-	portEarly  = 8003 // sends an answer, closes without reading
+	portEarly  = 8003 // reads a byte, answers, says that it is done, and is gone
 	portReset  = 8004 // sends a little, then breaks off
 	portSink   = 8005 // reads, says nothing
 )
 
-const large = 8 << 20
+const (
+	large = 8 << 20
+	early = 32 << 10
+)
+
+// unsent waits until the peer's kernel has all that c was given.
+func unsent(c net.Conn) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return
+	}
+	for n := 1; n > 0; {
+		raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) })
+		if err != nil {
+			return
+		}
+		runtime.Gosched()
+	}
+}
 
 // farNet is the internet: a ledger of what was accepted and a resolver that
 // answers by script and keeps what it was asked.
@@ -61,6 +81,8 @@ type farNet struct {
 	asked   []string // "A allowed.test.", with "/tcp" behind it where it was
 	records map[string][]string
 	script  func(w dns.ResponseWriter, q *dns.Msg) bool
+
+	connections sync.WaitGroup // those that are open
 }
 
 // accepted is one connection that an address of ours took.
@@ -79,7 +101,13 @@ func (n *farNet) open() error {
 		portBanner: func(c net.Conn, r io.Reader) { io.WriteString(c, "220 hello\r\n"); echo(c, r) },
 		portLarge:  func(c net.Conn, _ io.Reader) { send(c) },
 		portAfter:  func(c net.Conn, r io.Reader) { io.Copy(io.Discard, r); send(c) },
-		portEarly:  func(c net.Conn, r io.Reader) { send(c) },
+		portEarly: func(c net.Conn, r io.Reader) {
+			io.ReadFull(r, make([]byte, 1))
+			c.Write(make([]byte, early))
+			c.(*net.TCPConn).CloseWrite()
+			unsent(c)
+			c.(*net.TCPConn).SetLinger(0)
+		},
 		portReset: func(c net.Conn, r io.Reader) {
 			c.Write(make([]byte, 1000))
 			io.ReadFull(r, make([]byte, 1))
@@ -117,7 +145,9 @@ func (n *farNet) accept(ln net.Listener, port int, serve func(net.Conn, io.Reade
 		n.mu.Lock()
 		n.accepts = append(n.accepts, a)
 		n.mu.Unlock()
+		n.connections.Add(1)
 		go func() {
+			defer n.connections.Done()
 			defer c.Close()
 			serve(c, io.TeeReader(c, a))
 		}()
@@ -379,14 +409,14 @@ type client struct {
 	r *bufio.Reader
 }
 
-func (s *served) dial() *client {
-	s.t.Helper()
+func (s *served) dial(t *testing.T) *client {
+	t.Helper()
 	c, err := net.Dial("tcp", s.address.String())
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s.t.Cleanup(func() { c.Close() })
-	return &client{c.(*net.TCPConn), s.t, bufio.NewReader(c)}
+	t.Cleanup(func() { c.Close() })
+	return &client{c.(*net.TCPConn), t, bufio.NewReader(c)}
 }
 
 // send writes bytes as they are.

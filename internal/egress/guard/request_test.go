@@ -104,7 +104,7 @@ func TestAHeadIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 		t.Run(c.id+"/"+strings.ToValidUTF8(c.head[:min(len(c.head), 40)], "?"), func(t *testing.T) {
 			internet.fresh(nil, nil)
 			before := len(guarded.log.lines(t))
-			conn := guarded.dial()
+			conn := guarded.dial(t)
 			conn.send(c.head)
 			if got := conn.status(); got != c.status {
 				t.Errorf("status %d, want %d", got, c.status)
@@ -145,7 +145,7 @@ func TestAListedTargetIsReached(t *testing.T) {
 		t.Run(c.id, func(t *testing.T) {
 			internet.fresh(map[string][]string{"xn--fa-hia.de.": {pub2}}, nil)
 			before := len(guarded.log.lines(t))
-			conn := guarded.dial()
+			conn := guarded.dial(t)
 			conn.send(c.head)
 			if got := conn.status(); got != 200 {
 				t.Fatalf("status %d, want 200", got)

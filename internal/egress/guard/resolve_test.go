@@ -94,7 +94,7 @@ func TestAnAnswerDecides(t *testing.T) {
 		t.Run(c.id, func(t *testing.T) {
 			internet.fresh(c.records, c.script)
 			seen := len(guarded.log.lines(t))
-			conn := guarded.dial()
+			conn := guarded.dial(t)
 			conn.send(connect("allowed.test:443"))
 			if got := conn.status(); got != c.status {
 				t.Errorf("status %d, want %d", got, c.status)
@@ -180,7 +180,7 @@ func TestDeadAddressesAreTriedInOrder(t *testing.T) {
 		o.Config.Allow = []guard.Entry{{Host: "allowed.test", Ports: []int64{9}}} // nothing listens
 	})
 	internet.fresh(map[string][]string{"allowed.test.": {pub, pub2}}, nil)
-	conn := guarded.dial()
+	conn := guarded.dial(t)
 	conn.send(connect("allowed.test:9"))
 	if got := conn.status(); got != 502 {
 		t.Errorf("status %d, want 502", got)
@@ -198,7 +198,7 @@ func TestASilentResolverIsNotWaitedForLong(t *testing.T) {
 	guarded := serve(t, func(o *guard.Options) { o.Clock = clock })
 	heard := make(chan struct{}, 2)
 	internet.fresh(nil, func(dns.ResponseWriter, *dns.Msg) bool { heard <- struct{}{}; return true })
-	conn := guarded.dial()
+	conn := guarded.dial(t)
 	conn.send(connect("allowed.test:443"))
 	<-heard
 	<-heard
@@ -207,7 +207,7 @@ func TestASilentResolverIsNotWaitedForLong(t *testing.T) {
 		t.Errorf("status %d, want 504", got)
 	}
 	nobody := serve(t, func(o *guard.Options) { o.Config.Resolver = "45.33.32.54:53" })
-	conn = nobody.dial()
+	conn = nobody.dial(t)
 	conn.send(connect("allowed.test:443"))
 	if got := conn.status(); got != 504 {
 		t.Errorf("status %d, want 504", got)
@@ -236,7 +236,7 @@ func TestEveryConnectionIsJudgedAnew(t *testing.T) {
 		host, _, _ := strings.Cut(step.target, ":")
 		internet.records[host+"."] = step.records
 		internet.mu.Unlock()
-		conn := guarded.dial()
+		conn := guarded.dial(t)
 		conn.send(connect(step.target))
 		if got := conn.status(); got != step.status {
 			t.Errorf("%s: status %d, want %d", step.id, got, step.status)
@@ -268,7 +268,7 @@ func TestOneResolutionForEachConnection(t *testing.T) {
 		w.WriteMsg(m)
 		return true
 	})
-	conn := guarded.dial()
+	conn := guarded.dial(t)
 	conn.send(connect("allowed.test:443"))
 	if got := conn.status(); got != 200 {
 		t.Fatalf("status %d, want 200", got)
@@ -384,7 +384,7 @@ func TestEachStepIsNeeded(t *testing.T) {
 			if target == "" {
 				target = "allowed.test:443"
 			}
-			conn := guarded.dial()
+			conn := guarded.dial(t)
 			conn.send(connect(target))
 			if got := conn.status(); got != c.status {
 				t.Errorf("status %d, want %d", got, c.status)

@@ -82,12 +82,12 @@ func (s *feeds) end() {
 	s.free, s.over = nil, true
 }
 
-// pump moves bytes from src to dst until src ends, and calls moved after each
-// step with how many went out. Small pieces are read and written; where a whole
+// pump moves bytes from src to dst until src ends. It calls touch whenever some
+// came or went, and moved after each step with how many went out. Small pieces are read and written; where a whole
 // buffer comes at once, the next steps are spliced, and no byte is copied.
 // Errors: the socket's; nil is the end of src. writing says that it was dst that
 // failed, with bytes of src in hand.
-func pump(dst, src stream, pipes *feeds, moved func(n int)) (writing bool, err error) {
+func pump(dst, src stream, pipes *feeds, touch func(), moved func(n int)) (writing bool, err error) {
 	from, err := src.SyscallConn()
 	if err != nil {
 		return false, err
@@ -96,7 +96,7 @@ func pump(dst, src stream, pipes *feeds, moved func(n int)) (writing bool, err e
 	if err != nil {
 		return false, err
 	}
-	p := transfer{pipes: pipes}
+	p := transfer{pipes: pipes, touch: touch}
 	in, out := p.in, p.out // one closure each, not one for each step
 	for {
 		if err := from.Read(in); err != nil {
@@ -127,6 +127,7 @@ func pump(dst, src stream, pipes *feeds, moved func(n int)) (writing bool, err e
 // pipe. Both are called by the poller, and say false when they have to wait.
 type transfer struct {
 	pipes  *feeds
+	touch  func()
 	bulk   bool // the next step is spliced
 	never  bool // this pair of sockets cannot be
 	buffer *[bufferBytes]byte
@@ -156,6 +157,7 @@ func (p *transfer) in(fd uintptr) bool {
 			p.bulk, p.never = false, true
 		default:
 			p.n, p.left, p.err = int(n), int(n), err
+			p.touch()
 			return true
 		}
 	}
@@ -169,6 +171,7 @@ func (p *transfer) in(fd uintptr) bool {
 		return false
 	}
 	p.n, p.err = int(n), err
+	p.touch()
 	return true
 }
 
@@ -190,6 +193,7 @@ func (p *transfer) out(fd uintptr) bool {
 			return true
 		}
 		p.left -= int(n)
+		p.touch() // a slow reader of a full pipe is not idle
 	}
 	return true
 }

@@ -20,7 +20,7 @@ type tunnel struct {
 	request int64 // Seq of the decision
 
 	up, down atomic.Int64 // bytes moved
-	last     atomic.Int64 // when the last of them moved, unix nanoseconds
+	last     atomic.Int64 // when bytes last came or went, unix nanoseconds
 	running  atomic.Int32 // directions not at their end
 
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ type tunnel struct {
 
 // start begins both directions; first is what the client sent already.
 func (t *tunnel) start(first []byte) {
-	t.last.Store(t.guard.clock.Now().UnixNano())
+	t.touch()
 	t.running.Store(2)
 	t.mu.Lock()
 	t.idle = t.guard.clock.AfterFunc(t.guard.cfg.idle, t.watch)
@@ -42,10 +42,7 @@ func (t *tunnel) start(first []byte) {
 // lead is one direction. Its end closes the other side's for writing and leaves
 // the other direction alone: a client that has said all may still be listening.
 func (t *tunnel) lead(dst, src stream, count *atomic.Int64, first []byte) {
-	moved := func(n int) {
-		count.Add(int64(n))
-		t.last.Store(t.guard.clock.Now().UnixNano())
-	}
+	moved := func(n int) { count.Add(int64(n)) }
 	writing, err := len(first) > 0, error(nil)
 	if writing {
 		var n int
@@ -53,7 +50,7 @@ func (t *tunnel) lead(dst, src stream, count *atomic.Int64, first []byte) {
 		moved(n)
 	}
 	if err == nil {
-		writing, err = pump(dst, src, &t.guard.pipes, moved)
+		writing, err = pump(dst, src, &t.guard.pipes, t.touch, moved)
 	}
 	switch {
 	case err == nil:
@@ -72,6 +69,8 @@ func (t *tunnel) lead(dst, src stream, count *atomic.Int64, first []byte) {
 		t.finish()
 	}
 }
+
+func (t *tunnel) touch() { t.last.Store(t.guard.clock.Now().UnixNano()) }
 
 // watch ends a tunnel that moved nothing for the idle time. One that moved since
 // the timer was set gets the rest of its time.
