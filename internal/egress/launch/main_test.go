@@ -78,7 +78,7 @@ func prepare(in daemon.Inputs) (daemon.Service, error) {
 }
 
 // self starts this binary.
-func self(t *testing.T) Launcher {
+func self(t testing.TB) Launcher {
 	t.Helper()
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -104,7 +104,7 @@ func listening(t *testing.T) (*os.File, string) {
 	return f, l.Addr().String()
 }
 
-func logFile(t *testing.T) *os.File {
+func logFile(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "log")
 	if err != nil {

@@ -132,6 +132,14 @@ func (l Launcher) spawn(program Program, binary *os.File, uid int, config []byte
 		return nil, nil, err
 	}
 	opened = append(opened, inputs)
+	passed := []*os.File{inputs} // from descriptor 3 on
+	for _, f := range []*os.File{log, listener} {
+		d, err := duplicate(f)
+		if err != nil {
+			return nil, nil, err
+		}
+		opened, passed = append(opened, d), append(passed, d)
+	}
 	var ours, theirs [3]*os.File
 	for i := range ours {
 		r, w, err := os.Pipe()
@@ -144,7 +152,7 @@ func (l Launcher) spawn(program Program, binary *os.File, uid int, config []byte
 			ours[i], theirs[i] = w, r
 		}
 	}
-	exe, err := above(binary, append([]*os.File{inputs, log, listener}, theirs[:]...))
+	exe, err := above(binary, append(theirs[:], passed...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,7 +161,7 @@ func (l Launcher) spawn(program Program, binary *os.File, uid int, config []byte
 		Path: "/proc/self/fd/" + strconv.Itoa(int(exe.Fd())), Args: []string{string(program)}, Dir: "/",
 		Env:   []string{},
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
-		ExtraFiles:  []*os.File{inputs, log, listener},
+		ExtraFiles:  passed,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if os.Geteuid() == 0 {
@@ -166,10 +174,29 @@ func (l Launcher) spawn(program Program, binary *os.File, uid int, config []byte
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	opened = append(opened[:1:1], theirs[:]...)
+	opened = append(passed, theirs[:]...)
 	p := &Process{PID: cmd.Process.Pid, command: cmd, life: ours[0], done: make(chan struct{}), said: new(tail)}
 	go p.reap(ours[2])
 	return p, ours[1], nil
+}
+
+// duplicate is a file of our own for what the caller's leads to. Its Fd, which
+// exec calls, leaves the mode alone. That of a socket's file makes the socket
+// blocking, for everybody who has it: a guard that serves this very listener
+// already would hang in its next accept.
+func duplicate(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if cerr := raw.Control(func(from uintptr) { fd, err = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) }); cerr != nil {
+		return nil, cerr
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // above duplicates a file to a number well above those of the others: while they

@@ -39,6 +39,31 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
+// The next policy revision's guard begins on the listener of the one before,
+// which still ends as it is told to.
+func TestTheNextOnOneListener(t *testing.T) {
+	l, addr := listening(t)
+	var last *Process
+	for range 3 {
+		p, err := self(t).Guard(t.Context(), nil, l, logFile(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil {
+			if err := last.Stop(t.Context()); err != nil || last.Err() != nil {
+				t.Error(err, last.Err())
+			}
+		}
+		if err := echo(t, addr); err != nil {
+			t.Error(err)
+		}
+		last = p
+	}
+	if err := last.Stop(t.Context()); err != nil || last.Err() != nil {
+		t.Error(err, last.Err())
+	}
+}
+
 // What does not begin is an error that says why, and leaves nothing.
 func TestWhatDoesNotBegin(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
