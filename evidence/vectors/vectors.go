@@ -16,7 +16,7 @@ import (
 	"io/fs"
 )
 
-//go:embed README.md keys.json schema scenario
+//go:embed README.md keys.json check.py schema scenario
 var files embed.FS
 
 // Files are all of them, read-only.
