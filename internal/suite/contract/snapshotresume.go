@@ -8,12 +8,13 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// brief is a lifetime that a probe can wait for: some seconds, and several
-// times what the target takes to make what is to live that long.
+// brief is a lifetime that a probe can wait for: a few seconds, and several
+// times what the target takes to make what is to live that long. It is what the
+// default suites wait for most: a stranger tries them again after every change.
 func brief(t *probe.T, allocate func()) time.Duration {
 	began := t.Now()
 	allocate()
-	return 8*time.Second + 4*t.Now().Sub(began)
+	return 3*time.Second + 6*t.Now().Sub(began)
 }
 
 func resumesFresh(t *probe.T) {

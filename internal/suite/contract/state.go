@@ -324,10 +324,7 @@ func pastDeadline(t *probe.T) {
 	// A clock that only runs is waited for: long enough for a machine to start.
 	lifetime := time.Hour
 	if _, moves := t.Target().Clock.(interface{ Advance(time.Duration) }); !moves {
-		began := t.Now()
-		t.Machine(probe.Shape{})
-		lifetime = 5*time.Second + 3*t.Now().Sub(began)
-		if lifetime > 30*time.Second {
+		if lifetime = brief(t, func() { t.Machine(probe.Shape{}) }); lifetime > 30*time.Second {
 			t.NotHere("a machine takes too long to start for one to be started and waited for")
 		}
 	}
