@@ -33,12 +33,9 @@ const threadSignals = 1 << 1
 // be opened, made, removed or executed. TCP connects to the named ports and
 // listens nowhere; that is the second, independent hold on the port of a
 // destination.
-func landlock(n Needs) error { return landlockOn(n, landlockQuery) }
-
-// landlockOn is landlock on a kernel that answers so.
-func landlockOn(n Needs, query func(uintptr) (int, error)) error {
+func landlock(n Needs) error {
 	const name = "landlock"
-	version, err := query(unix.LANDLOCK_CREATE_RULESET_VERSION)
+	version, err := landlockQuery(unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if err != nil {
 		// Not compiled in, or not started: both are the kernel's, and one of the two
 		// is what the launcher was told.
@@ -53,7 +50,7 @@ func landlockOn(n Needs, query func(uintptr) (int, error)) error {
 	}
 	if version >= landlockScopes {
 		ruleset.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
-		if errata, err := query(unix.LANDLOCK_CREATE_RULESET_ERRATA); err == nil && errata&threadSignals != 0 {
+		if errata, err := landlockQuery(unix.LANDLOCK_CREATE_RULESET_ERRATA); err == nil && errata&threadSignals != 0 {
 			ruleset.Scoped |= unix.LANDLOCK_SCOPE_SIGNAL
 		}
 	}

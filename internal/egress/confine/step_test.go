@@ -127,18 +127,6 @@ func TestAStepThatCannotBeTakenIsNamed(t *testing.T) {
 	}
 }
 
-// A kernel without Landlock is refused, unless the launcher says so.
-func TestAKernelWithoutLandlock(t *testing.T) {
-	for _, told := range []bool{false, true} {
-		for errno, absent := range map[syscall.Errno]bool{syscall.ENOSYS: true, syscall.EOPNOTSUPP: true, syscall.EPERM: false} {
-			err := landlockOn(Needs{NoLandlock: told}, func(uintptr) (int, error) { return 0, errno })
-			if fine := told && absent; (err == nil) != fine {
-				t.Errorf("told %v, %v: %v", told, errno, err)
-			}
-		}
-	}
-}
-
 // Before and after: the notes are what the kernel shows of the process.
 func TestNotes(t *testing.T) {
 	got := Notes(Needs{UID: testUID, GID: testUID})

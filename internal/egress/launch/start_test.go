@@ -268,6 +268,7 @@ func TestNothingLeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(leaked)
+	before := openFiles(t)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -298,6 +299,19 @@ func TestNothingLeaks(t *testing.T) {
 		})
 	}
 	all.Wait()
+	// The tests' own listeners and logs, and what it cost to start the first one.
+	if after := openFiles(t); after > before+8*3 {
+		t.Errorf("%d files are open, %d were before", after, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }
 
 // gone fails where the process is still there, also as a zombie.
