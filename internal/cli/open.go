@@ -25,6 +25,11 @@ const defaultImage = "base"
 // open makes a provider ready and settles the image. What it returns last
 // closes both.
 func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.Opened, func(), error) {
+	return a.openWith(ctx, name, ref, bar, native.Egress{})
+}
+
+// openWith is open with guards that live in another network than this host's.
+func (a *app) openWith(ctx context.Context, name, ref string, bar *progress, guards native.Egress) (*all.Opened, func(), error) {
 	if name == all.Memory {
 		opened, err := all.Open(name, all.Options{})
 		if err == nil && ref != "" {
@@ -43,7 +48,7 @@ func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.O
 	if err != nil {
 		return nil, nil, err
 	}
-	opened, err := all.Open(name, all.Options{Dir: dir, Images: store})
+	opened, err := all.Open(name, all.Options{Dir: dir, Images: store, Egress: guards})
 	if err != nil {
 		return nil, nil, err
 	}

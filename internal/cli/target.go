@@ -18,6 +18,7 @@ import (
 	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/internal/suite/oracle"
@@ -128,13 +129,20 @@ func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (c
 	if err != nil {
 		return conformance.Target{}, nil, err
 	}
-	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON))
-	if err != nil {
-		return conformance.Target{}, nil, errors.Join(err, alone.Close())
+	var guards native.Egress
+	network, labErr := lab.OpenInternet()
+	if labErr == nil {
+		guards = native.Egress{Resolver: network.Resolver(), Within: network.Within}
 	}
-	network, err := lab.Open()
-	if err != nil {
-		closeProvider()
+	opened, closeProvider, err := a.openWith(ctx, name, f.image, a.progress(f.asJSON), guards)
+	if err != nil || labErr != nil { // what the provider lacks is said rather than what the lab does
+		if err == nil {
+			closeProvider()
+			err = labErr
+		}
+		if labErr == nil {
+			_ = network.Close()
+		}
 		return conformance.Target{}, nil, errors.Join(err, alone.Close())
 	}
 	target := conformance.Target{

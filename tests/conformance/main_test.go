@@ -50,7 +50,13 @@ func open(t *testing.T, name string) conformance.Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := all.Open(name, all.Options{Dir: dir, Images: store})
+	network, err := lab.OpenInternet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = network.Close() })
+	guards := native.Egress{Resolver: network.Resolver(), Within: network.Within}
+	opened, err := all.Open(name, all.Options{Dir: dir, Images: store, Egress: guards})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +65,6 @@ func open(t *testing.T, name string) conformance.Target {
 			t.Error(err)
 		}
 	})
-	network, err := lab.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = network.Close() })
 	return conformance.Target{
 		Name: "builtin:" + name, Provider: opened.Provider, Image: "busybox@" + imported.Digest, Network: network,
 		Census: func(context.Context) ([]string, error) { return lab.Census(dir), nil },

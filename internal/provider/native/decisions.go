@@ -29,6 +29,7 @@ type Decisions struct {
 	Allowed int64     // requests that were let through
 	Refused []Refusal // most frequent first, at most 256
 	Others  int64     // refusals that are in no entry of Refused
+	Ended   bool      // the guard is gone before its machine: nothing is reached any more
 }
 
 // Refusal is one destination that was asked for and refused for one reason.
@@ -55,7 +56,9 @@ func (p *Provider) Decisions(ctx context.Context, id sandbox.InstanceID) (Decisi
 		return Decisions{}, err
 	}
 	defer f.Close()
-	return sum(ctx, io.LimitReader(f, maxDecisions))
+	d, err := sum(ctx, io.LimitReader(f, 2*maxDecisions))
+	d.Ended = !in.hasGuard()
+	return d, err
 }
 
 // sum reads lines to their end. A last line that is not whole is still being

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,9 +52,15 @@ type Guard interface {
 	Stop(ctx context.Context) error
 }
 
-// maxDecisions bounds the decision log of one instance in bytes. A guard that
-// would write more ends, and with it everything that its machine can reach.
-const maxDecisions = 32 << 20
+// maxDecisions bounds the decision log of one instance in bytes, give or take
+// what is written within logCheck. The guard of a longer one is ended, and with it
+// everything that its machine can reach. Who looks is this process: a limit of the
+// guard's own would be one more thing that it has to be trusted for, and setting
+// one from outside takes a power over the host that nothing else here needs.
+const (
+	maxDecisions = 32 << 20
+	logCheck     = time.Second
+)
 
 // startGuard makes the socket that the machine will see and the log, and starts
 // the guard on them. The log lies there before the guard runs and is open in it
@@ -75,18 +82,56 @@ func (in *instance) startGuard(ctx context.Context) error {
 	// refused instead of waiting in a queue that nobody serves.
 	defer listener.Close()
 	in.p.opt.Step("egress")
+	var guard Guard
 	if err := in.p.opt.Egress.within(func() (err error) {
-		in.guard, err = in.p.opt.Egress.Start(ctx, in.policy, listener, log)
+		guard, err = in.p.opt.Egress.Start(ctx, in.policy, listener, log)
 		return err
 	}); err != nil {
 		return fmt.Errorf("start the egress guard: %w", err)
 	}
+	in.setGuard(guard)
 	in.p.opt.Step("guarded")
-	limit := unix.Rlimit{Cur: maxDecisions, Max: maxDecisions}
-	if err := unix.Prlimit(in.guard.PID(), unix.RLIMIT_FSIZE, &limit, nil); err != nil {
-		return fmt.Errorf("bound the decision log: %w", err)
-	}
+	go boundLog(guard, in.at.decisions(), time.NewTicker(logCheck))
 	return in.knowsPolicy(log)
+}
+
+func (in *instance) setGuard(g Guard) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.guard = g
+}
+
+// hasGuard reports whether the guard runs.
+func (in *instance) hasGuard() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.guard == nil {
+		return false
+	}
+	select {
+	case <-in.guard.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// boundLog ends the guard of a log that is too long.
+func boundLog(guard Guard, path string, tick *time.Ticker) {
+	defer tick.Stop()
+	for {
+		select {
+		case <-guard.Done():
+			return
+		case <-tick.C:
+		}
+		if info, err := os.Lstat(path); err == nil && info.Size() <= maxDecisions {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), teardownBound)
+		_ = guard.Stop(ctx) // else the next look, or the end of the instance
+		cancel()
+	}
 }
 
 func (e *Egress) within(f func() error) error {
@@ -98,13 +143,16 @@ func (e *Egress) within(f func() error) error {
 
 // stopGuard ends the guard, if there is one.
 func (in *instance) stopGuard(ctx context.Context) error {
-	if in.guard == nil {
+	in.mu.Lock()
+	guard := in.guard
+	in.mu.Unlock()
+	if guard == nil {
 		return nil
 	}
-	if err := in.guard.Stop(ctx); err != nil {
+	if err := guard.Stop(ctx); err != nil {
 		return fmt.Errorf("stop the egress guard: %w", err)
 	}
-	in.guard = nil
+	in.setGuard(nil)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -80,10 +81,41 @@ func TestAllowlist_ADeadGuardIsNoWayOut(t *testing.T) {
 				t.Errorf("%q", s.Stdout)
 			}
 		}
+		if got, err := p.Decisions(t.Context(), id); err != nil || !got.Ended {
+			t.Errorf("%+v, %v", got, err)
+		}
 		if _, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{}); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// A log that grows beyond its bound ends its guard, and a short one does not.
+func TestBoundLog(t *testing.T) {
+	at := place{t.TempDir()}
+	log, err := os.Create(at.decisions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := sleeper(t, log)
+	g := &testProcess{cmd, make(chan struct{})}
+	go func() { cmd.Wait(); close(g.done) }()
+	ticks := make(chan time.Time)
+	over := make(chan struct{})
+	go func() { boundLog(g, at.decisions(), &time.Ticker{C: ticks}); close(over) }()
+	for range 2 { // the second is taken once the first was judged
+		ticks <- time.Time{}
+	}
+	if err := unix.Kill(g.PID(), 0); err != nil {
+		t.Error(err)
+	}
+	if err := log.Truncate(maxDecisions + 1); err != nil {
+		t.Fatal(err)
+	}
+	ticks <- time.Time{}
+	ended(t, g)
+	<-over
 }
 
 // A guard that does not begin, or holds another policy, is no machine; nothing

@@ -29,7 +29,6 @@ type instance struct {
 	env   []string    // the image's own; commands may read it while image goes
 
 	policy []byte // of an allowlist instance: what its guard is told
-	guard  Guard  // while it runs; belongs to the activation, and then to the removal
 
 	// staging is held for reading by each write into a mount and for writing
 	// by the activation that seals them, so that no write lands behind a seal.
@@ -44,6 +43,7 @@ type instance struct {
 	roots   map[string]*contain.Root
 	machine machine.Machine
 	live    *process
+	guard   Guard // from its start to its stop
 
 	removing chan struct{} // holds a token for each removal, and has room for one
 }

@@ -35,13 +35,7 @@ func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.
 	must(sandbox.AxisNonRoot, seen.NonRoot, "a process of the machine runs as a user it must not be")
 	must(sandbox.AxisNoNewPrivileges, seen.NoNewPrivileges, "a process of the machine lacks no_new_privs")
 	must(sandbox.AxisCapabilitiesDropped, seen.CapabilitiesZero, "a process of the machine holds host capabilities")
-	if in.guarded() {
-		select {
-		case <-in.guard.Done():
-			must(sandbox.AxisNetworkPolicy, false, "the egress guard ended")
-		default:
-		}
-	}
+	must(sandbox.AxisNetworkPolicy, !in.guarded() || in.hasGuard(), "the egress guard ended")
 	must(sandbox.AxisNetworkPolicy, seen.NetNamespace && onlyLoopback(seen.Interfaces), fmt.Sprintf("interfaces %v", seen.Interfaces))
 	must(sandbox.AxisResourceLimits, len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
 		seen.PidsLimit > 0 && seen.CPUQuotaMillis > 0 && seen.CPUQuotaMillis <= spec.Limits.CPUMillis,

@@ -123,7 +123,9 @@ func (l *Lab) Alive(ctx context.Context, d sandbox.Destination) error {
 const CannotTry = 99
 
 // Connect is a script that needs bash, or a nc, or Python.
-func (l *Lab) Connect(d sandbox.Destination) string {
+func (l *Lab) Connect(d sandbox.Destination) string { return attempt(d) }
+
+func attempt(d sandbox.Destination) string {
 	return fmt.Sprintf(`if test -x /bin/bash; then timeout 5 /bin/bash -c 'exec 3<>/dev/tcp/%[1]s/%[2]d' 2>/dev/null; exit $?; fi
 if command -v nc >/dev/null 2>&1; then nc -w 4 %[1]s %[2]d </dev/null >/dev/null 2>&1; exit $?; fi
 if command -v python3 >/dev/null 2>&1; then python3 -c 'import socket; socket.create_connection(("%[1]s", %[2]d), 4)' 2>/dev/null; exit $?; fi
