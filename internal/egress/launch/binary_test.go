@@ -2,8 +2,12 @@ package launch
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,3 +61,29 @@ func TestSealed(t *testing.T) {
 func second(_ int, err error) error { return err }
 
 func itoa(fd uintptr) string { return strconv.Itoa(int(fd)) }
+
+// What is held was built from the sources that lie here: a receipt that names a
+// guard of other sources would be worth nothing.
+func TestTheBinariesAreOfThisTree(t *testing.T) {
+	for _, p := range []Program{GuardProgram, RelayProgram} {
+		held, err := p.Digest()
+		if err != nil {
+			t.Logf("%s is not built", p)
+			continue
+		}
+		out := filepath.Join(t.TempDir(), string(p))
+		command := strings.Replace(p.BuildCommand(), "internal/egress/launch/bin/"+string(p), out, 1)
+		build := exec.Command("sh", "-c", command)
+		build.Dir = "../../.."
+		if said, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v, %s", command, err, said)
+		}
+		b, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(b); held != "sha256:"+hex.EncodeToString(sum[:]) {
+			t.Errorf("%s is of other sources: run %s", p, p.BuildCommand())
+		}
+	}
+}
