@@ -32,7 +32,7 @@ func FuzzFrame(f *testing.F) {
 				t.Fatalf("%v, %v and %v, %v", frame, err, other, slowErr)
 			}
 			if err != nil {
-				if len(r.buf) > max(firstBytes, 2*len(data)) {
+				if len(r.buf) > max(believedBytes, 2*len(data)) {
 					t.Fatalf("%d bytes of buffer for %d", len(r.buf), len(data))
 				}
 				var broken *FrameError
