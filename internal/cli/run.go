@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,7 +26,7 @@ import (
 type runFlags struct {
 	repo                     string
 	committed, untracked     bool
-	mounts, env              []string
+	mounts, env, allow       []string
 	image, network, provider string
 	memory, cpus, disk, pids string
 	timeout, workdir         string
@@ -41,8 +42,11 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a command inside a fresh sandbox. The repository is copied to
 /workspace/repo; what the command changes there comes back as a patch and your
 working tree is never touched. Files that the command leaves in
-/mnt/session/outputs are copied to --out. The machine has no network, and is
-gone afterwards without a trace.
+/mnt/session/outputs are copied to --out. The machine reaches nothing but what
+--allow names, and is gone afterwards without a trace.
+
+With --allow the command finds the proxy of a guard in https_proxy and its kin;
+there is no other way out. What the guard refused is summed up at the end.
 
 Output streams as it comes, and checkfu ends with the command's own exit code
 (see checkfu help exit-codes). With --patch - or --json - the command's
@@ -53,6 +57,7 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
 		Example: `  checkfu run --repo . -- sh -c 'go vet ./... && go test ./...'
   checkfu run --repo .@v1.2.0 --out results --patch fix.patch -- ./agent --fix
   checkfu run --mount ./data:/data:ro --env API_KEY --timeout 90s -- python3 /data/main.py
+  checkfu run --repo . --allow proxy.golang.org:443 --allow sum.golang.org:443 -- go mod download
   echo hello | checkfu run --quiet -- wc -c`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
@@ -80,7 +85,8 @@ func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.untracked, "untracked", false, "take untracked files too (never ignored ones)")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "plain directory to copy in, SRC:DST[:ro|rw], read-only by default; may be repeated")
 	flags.StringVar(&f.image, "image", "", `image to run on, by name or digest (default the newest one called "base")`)
-	flags.StringVar(&f.network, "network", "none", "what the machine reaches; only none is there yet")
+	flags.StringArrayVar(&f.allow, "allow", nil, "HOST:PORT that the machine reaches, through a guard; exact, no wildcard; may be repeated")
+	flags.StringVar(&f.network, "network", "", "what the machine reaches: none, or allowlist, which is what --allow names (default none, allowlist with --allow)")
 	flags.StringVar(&f.memory, "memory", "2GiB", "memory of the machine")
 	flags.StringVar(&f.cpus, "cpus", "2", "cores of the machine")
 	flags.StringVar(&f.disk, "disk", "4GiB", "writable storage of the machine")
@@ -137,11 +143,26 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	r := &runner.Runner{
 		Adapters: []sandboxruntime.Adapter{{Provider: opened.Provider}}, Target: opened.Envelope.Target(),
 		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(),
-		Report: func(err error) { a.complain(err) },
+		Report: func(err error) { a.complain(err) }, Egress: decisions(opened.Host),
 	}
 	record, err := r.Run(ctx, spec)
 	bar.end()
 	return a.finish(f, record, patch, err)
+}
+
+// decisions asks a provider on this host what the guards of its machines decided.
+func decisions(host all.Host) func(context.Context, sandbox.InstanceID) (runner.Egress, error) {
+	if host == nil {
+		return nil
+	}
+	return func(ctx context.Context, id sandbox.InstanceID) (runner.Egress, error) {
+		d, err := host.Decisions(ctx, id)
+		e := runner.Egress{Allowed: d.Allowed, Refused: []runner.Refusal{}, Others: d.Others, GuardEnded: d.Ended}
+		for _, r := range d.Refused {
+			e.Refused = append(e.Refused, runner.Refusal(r))
+		}
+		return e, err
+	}
 }
 
 // stage gives the Run a directory that a sweep finds after a crash.
@@ -199,11 +220,44 @@ func (f runFlags) machine() (runner.Spec, error) {
 	if err := argument.CheckMounts(spec); err != nil {
 		return spec, err
 	}
-	if f.network != string(sandbox.NetworkNone) {
-		return spec, argument.Unexpected("--network", "none; this version lets no machine reach a network", f.network)
+	if spec.Network, err = f.policy(); err != nil {
+		return spec, err
 	}
-	spec.Network = sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}
 	return spec, f.limits(&spec)
+}
+
+// policy is what the machine may reach.
+func (f runFlags) policy() (sandbox.NetworkPolicy, error) {
+	p := sandbox.NetworkPolicy{Mode: sandbox.NetworkMode(f.network)}
+	switch {
+	case f.network == "" && len(f.allow) == 0:
+		p.Mode = sandbox.NetworkNone
+	case f.network == "":
+		p.Mode = sandbox.NetworkAllowlist
+	case p.Mode == sandbox.NetworkNone && len(f.allow) > 0:
+		return p, argument.Unexpected("--network", "allowlist beside --allow", f.network)
+	case p.Mode == sandbox.NetworkUnrestricted:
+		return p, argument.Unexpected("--network", "none or allowlist; this version lets no machine reach everything", f.network)
+	case p.Mode != sandbox.NetworkNone && p.Mode != sandbox.NetworkAllowlist:
+		return p, argument.Unexpected("--network", "none or allowlist", f.network)
+	}
+	if p.Mode == sandbox.NetworkNone {
+		return p, nil
+	}
+	p.Destinations = []sandbox.Destination{} // of nothing is a list too: it denies all
+	for _, each := range f.allow {
+		d, err := argument.Allow(each)
+		if err != nil {
+			return p, err
+		}
+		if !slices.Contains(p.Destinations, d) { // said twice is said once
+			p.Destinations = append(p.Destinations, d)
+		}
+	}
+	if err := p.Validate(); err != nil {
+		return p, argument.Wrong("--allow: %v", err)
+	}
+	return p, nil
 }
 
 // command is the part of the flags that runs one.

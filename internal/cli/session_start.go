@@ -31,8 +31,9 @@ func (a *app) sessionStartCommand() *cobra.Command {
 		Use: "start [DIR]", Short: "Make a machine that stays, with a copy of a repository",
 		Long: `Make a machine that stays until it expires or is removed. DIR is a Git
 repository, or DIR@REVISION, which is copied to /workspace/repo as checkfu run
-does; without it the machine has none. The machine has no network. Your working
-tree is never touched; nothing is copied back by itself.
+does; without it the machine has none. The machine reaches nothing but what
+--allow names. Your working tree is never touched; nothing is copied back by
+itself.
 
 Standard output holds the session's id. Whatever goes wrong, or ends this
 command before it has ended by itself, leaves nothing behind.`,

@@ -36,6 +36,7 @@ func (s summary) print(w io.Writer) {
 		}
 	}
 	s.outputs(line)
+	s.egress(line)
 	if len(s.record.Enforcement) > 0 {
 		line("enforced", "%s", enforcement(s.record.Enforcement))
 	}
@@ -102,6 +103,34 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 		line("patch", "on standard output")
 	case s.patch != "":
 		line("patch", "%s (apply it with: git apply %s)", s.patch, shellWord(s.patch))
+	}
+}
+
+// egress sums up what was asked of the guard: what it refused is what a command
+// that failed was missing.
+func (s summary) egress(line func(string, string, ...any)) {
+	e := s.record.Egress
+	if e == nil {
+		return
+	}
+	refused := e.Others
+	for _, r := range e.Refused {
+		refused += r.Count
+	}
+	line("reached", "%d requests let through, %d refused", e.Allowed, refused)
+	for i, r := range e.Refused {
+		if i == shown {
+			line("refused", "and %d other destinations; the record names them (--json)", len(e.Refused)-shown)
+			break
+		}
+		where := argument.OneLine(r.Host)
+		if r.Port != 0 {
+			where = fmt.Sprintf("%s:%d", where, r.Port)
+		}
+		line("refused", "%s (%s, %d×)", where, strings.ReplaceAll(argument.OneLine(r.Reason), "_", " "), r.Count)
+	}
+	if e.GuardEnded {
+		line("refused", "everything since the guard ended")
 	}
 }
 

@@ -19,6 +19,7 @@ func TestASummaryShowsNoControlOfTheTerminal(t *testing.T) {
 			Changes: []runner.Named{{Path: hostile, Why: "added"}}, Uncarried: []runner.Named{{Path: hostile, Why: "fifo"}},
 		}},
 		Outputs:  []runner.Output{{Path: hostile, Refused: "not_regular"}, {Path: hostile, Size: 3}},
+		Egress:   &runner.Egress{Refused: []runner.Refusal{{Host: hostile, Port: 443, Reason: hostile, Count: 2}}},
 		Failures: []runner.Failure{{Phase: runner.PhaseCollect, Message: hostile}, {Phase: runner.PhaseCollect, Message: "already told"}},
 	}
 	var b bytes.Buffer
@@ -35,6 +36,27 @@ func TestASummaryShowsNoControlOfTheTerminal(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "already told") {
 		t.Errorf("told twice: %s", b.String())
+	}
+}
+
+func TestASummaryTellsWhatTheGuardRefused(t *testing.T) {
+	e := &runner.Egress{Allowed: 2, Others: 5, GuardEnded: true}
+	for i := range shown + 2 {
+		e.Refused = append(e.Refused, runner.Refusal{Host: "h.test", Port: int64(i), Reason: "not_allowlisted", Count: 3})
+	}
+	var b bytes.Buffer
+	summary{record: &runner.Record{Egress: e}}.print(&b)
+	for _, want := range []string{
+		"reached   2 requests let through, 35 refused\n", "refused   h.test (not allowlisted, 3×)\n", "refused   h.test:7 (not allowlisted, 3×)\n",
+		"and 2 other destinations", "everything since the guard ended",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	b.Reset()
+	if (summary{record: &runner.Record{}}).print(&b); strings.Contains(b.String(), "refused") {
+		t.Errorf("%s", b.String())
 	}
 }
 

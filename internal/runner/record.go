@@ -58,6 +58,7 @@ type Record struct {
 	StopSignal         string              `json:"stop_signal,omitzero"`
 	Phases             []Timing            `json:"phases"`
 	Outputs            []Output            `json:"outputs"`
+	Egress             *Egress             `json:"egress,omitzero"`
 	Disposition        sandbox.Disposition `json:"disposition,omitzero"`
 	Failures           []Failure           `json:"failures"`
 }

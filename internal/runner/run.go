@@ -25,6 +25,8 @@ type Runner struct {
 	// Report is told of failures that nobody is left to be told of; nil drops
 	// them.
 	Report func(error)
+	// Egress tells what the guard of a live instance decided; nil is nobody.
+	Egress func(context.Context, sandbox.InstanceID) (Egress, error)
 }
 
 // Bounds of the parts of a Run that have none of their own.
@@ -210,6 +212,7 @@ func (s *session) provision(ctx context.Context) error {
 // release where all went well, else by force.
 func (s *session) drive(ctx context.Context) error {
 	err := s.work(ctx)
+	s.egress(ctx)
 	return errors.Join(err, s.release(ctx, err == nil && ctx.Err() == nil))
 }
 

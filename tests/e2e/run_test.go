@@ -238,6 +238,7 @@ func TestBadInputGetsOneClearLineAndLeavesNothing(t *testing.T) {
 		{"run --timeout -5m -- true", "--timeout"},
 		{"run --timeout 300000h -- true", "--timeout"},
 		{"run --network host -- true", "--network"},
+		{"run --allow *.example.com:443 -- true", "--allow"},
 		{"run --env =x -- true", "--env"},
 		{"run --env 1A=x -- true", "--env"},
 		{"run --provider docker -- true", "--provider"},

@@ -69,6 +69,7 @@ func Canonical(name string) (string, error) {
 type Host interface {
 	Lacks(ctx context.Context) []machine.Lack
 	List(ctx context.Context) ([]native.Running, error)
+	Decisions(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
 }
 
 // Opened is a provider that is ready to be called.
