@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +46,7 @@ type Guard struct {
 	clock  Clock
 	log    journal
 	pipes  feeds
+	spare  spare
 	used   atomic.Bool
 	ctx    context.Context // of Serve
 	ends   sync.WaitGroup  // one for each connection
@@ -87,6 +87,7 @@ func New(o Options) (*Guard, error) {
 	if g.infra, err = policy.NewInfrastructure(append(local, cfg.infra...)); err != nil {
 		return nil, err
 	}
+	g.pipes.spare = &g.spare
 	g.log = journal{w: o.Log, clock: g.clock, instance: o.Config.Instance, revision: o.Config.PolicyRevision, failed: make(chan struct{})}
 	g.steps = g.realSteps()
 	if o.Alter != nil {
@@ -247,8 +248,8 @@ var past = time.Unix(1, 0)
 
 // accept takes connections until ctx ends.
 func (g *Guard) accept(ctx context.Context, ln net.Listener) error {
-	spare := newSpare()
-	defer spare.close()
+	g.spare.held()
+	defer g.spare.spend()
 	pause := firstPause
 	for {
 		conn, err := ln.Accept()
@@ -259,10 +260,12 @@ func (g *Guard) accept(ctx context.Context, ln net.Listener) error {
 			return nil
 		}
 		refused := false
-		if exhausted(err) && spare.close() {
-			// Without this one descriptor the client would wait unanswered.
-			if conn, err = ln.Accept(); err == nil {
-				refused = !spare.open()
+		if exhausted(err) {
+			g.evict()
+			if g.spare.spend() {
+				if conn, err = ln.Accept(); err == nil {
+					refused = !g.spare.held()
+				}
 			}
 		}
 		switch {
@@ -272,7 +275,7 @@ func (g *Guard) accept(ctx context.Context, ln net.Listener) error {
 			}
 			return err
 		case err != nil:
-			spare.open()
+			g.spare.held()
 			if !g.wait(ctx, pause) {
 				return nil
 			}
@@ -286,7 +289,7 @@ func (g *Guard) accept(ctx context.Context, ln net.Listener) error {
 			conn.Close()
 		case refused:
 			g.turnAway(c)
-			spare.open()
+			g.spare.held()
 		default:
 			g.ends.Add(1)
 			go g.begin(c).run()
@@ -328,36 +331,4 @@ func (g *Guard) wait(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// spare is one descriptor kept for the moment when there is no other.
-type spare struct{ fd int }
-
-func newSpare() *spare {
-	s := &spare{fd: -1}
-	s.open()
-	return s
-}
-
-// open takes the descriptor and reports whether it has it.
-func (s *spare) open() bool {
-	if s.fd < 0 {
-		// A socket, because a guard that is locked up can open no file.
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return false
-		}
-		s.fd = fd
-	}
-	return true
-}
-
-// close gives it up and reports whether it was there.
-func (s *spare) close() bool {
-	if s.fd < 0 {
-		return false
-	}
-	_ = syscall.Close(s.fd)
-	s.fd = -1
-	return true
 }

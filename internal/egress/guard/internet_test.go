@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
@@ -89,8 +90,11 @@ type farNet struct {
 type accepted struct {
 	address string // the one that was asked
 	port    int
-	mu      sync.Mutex
-	bytes   bytes.Buffer // what came, at most 64 KiB of it
+
+	multipath bool
+
+	mu    sync.Mutex
+	bytes bytes.Buffer // what came, at most 64 KiB of it
 }
 
 var internet farNet
@@ -142,6 +146,7 @@ func (n *farNet) accept(ln net.Listener, port int, serve func(net.Conn, io.Reade
 		}
 		at := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		a := &accepted{address: at.String(), port: port}
+		a.multipath, _ = c.(*net.TCPConn).MultipathTCP()
 		n.mu.Lock()
 		n.accepts = append(n.accepts, a)
 		n.mu.Unlock()
@@ -281,10 +286,17 @@ func (n *farNet) taken(i int) string {
 	return a.got()
 }
 
-// questions is what the resolver was asked since fresh, sorted.
-func (n *farNet) questions() []string {
+// questions is what the resolver was asked since fresh, sorted. It waits for as
+// many as are wanted: a guard that has read one bad answer does not wait for the
+// other question to be heard.
+func (n *farNet) questions(wanted int) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	for over := time.Now().Add(10 * time.Second); len(n.asked) < wanted && time.Now().Before(over); {
+		n.mu.Unlock()
+		runtime.Gosched()
+		n.mu.Lock()
+	}
 	out := slices.Clone(n.asked)
 	slices.Sort(out)
 	return out
@@ -292,11 +304,12 @@ func (n *farNet) questions() []string {
 
 // served is a guard at work.
 type served struct {
-	t       *testing.T
+	t       testing.TB
 	address net.Addr
 	stop    context.CancelFunc
 	done    chan struct{}
 	err     error
+	process int        // of a child
 	log     *logBuffer // what the guard wrote, unless a test gave it another log
 }
 
@@ -320,7 +333,7 @@ func (l *logBuffer) Write(b []byte) (int, error) {
 }
 
 // lines are the lines so far, whose chain holds.
-func (l *logBuffer) lines(t *testing.T) []guard.Line {
+func (l *logBuffer) lines(t testing.TB) []guard.Line {
 	t.Helper()
 	l.mu.Lock()
 	text := l.bytes.String()
@@ -333,7 +346,7 @@ func (l *logBuffer) lines(t *testing.T) []guard.Line {
 }
 
 // await waits for the line that is wanted.
-func (l *logBuffer) await(t *testing.T, wanted func(guard.Line) bool) guard.Line {
+func (l *logBuffer) await(t testing.TB, wanted func(guard.Line) bool) guard.Line {
 	t.Helper()
 	for {
 		l.mu.Lock()
@@ -405,11 +418,11 @@ func serve(t *testing.T, change func(*guard.Options)) *served {
 // client is a connection to the guard.
 type client struct {
 	*net.TCPConn
-	t *testing.T
+	t testing.TB
 	r *bufio.Reader
 }
 
-func (s *served) dial(t *testing.T) *client {
+func (s *served) dial(t testing.TB) *client {
 	t.Helper()
 	c, err := net.Dial("tcp", s.address.String())
 	if err != nil {

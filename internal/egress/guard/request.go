@@ -38,14 +38,28 @@ func (g *Guard) begin(c stream) *session {
 func (g *Guard) queue(s *session) {
 	s.element = g.heads.PushBack(s)
 	if g.heads.Len() > MaxHeads {
-		oldest := g.heads.Front().Value.(*session)
-		oldest.evicted = true
-		_ = oldest.conn.SetReadDeadline(past)
-		g.unqueue(oldest)
+		g.drop()
 	}
 	if g.over {
 		s.conn.Close()
 	}
+}
+
+// drop ends the oldest head, if there is one. The lock is held.
+func (g *Guard) drop() {
+	if first := g.heads.Front(); first != nil {
+		oldest := first.Value.(*session)
+		oldest.evicted = true
+		_ = oldest.conn.SetReadDeadline(past)
+		g.unqueue(oldest)
+	}
+}
+
+// evict is drop, for want of descriptors.
+func (g *Guard) evict() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drop()
 }
 
 func (g *Guard) unqueue(s *session) {
@@ -243,8 +257,14 @@ func (s *session) decide(text string, l *Line) (ctx context.Context, origin *net
 	if err != nil {
 		return ctx, nil, err
 	}
-	origin, err = g.dial(ctx, pinned, target.Port, l)
-	return ctx, origin, err
+	if origin, err = g.dial(ctx, pinned, target.Port, l); err != nil {
+		return ctx, nil, err
+	}
+	if !g.spare.held() { // it was the last one
+		origin.Close()
+		return ctx, nil, refuse(policy.ReasonLimit, 503, "descriptors", "one to spare", "none")
+	}
+	return ctx, origin, nil
 }
 
 func (g *Guard) resolve(ctx context.Context, host string, l *Line) ([]netip.Addr, error) {

@@ -118,7 +118,7 @@ func TestAHeadIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 				lines[0].Status != int64(c.status) || len(lines[0].Facts) == 0 {
 				t.Errorf("the log says %+v, want one denial for %s", lines, c.reason)
 			}
-			if asked := internet.questions(); len(asked) != 0 {
+			if asked := internet.questions(0); len(asked) != 0 {
 				t.Errorf("the resolver heard %q", asked)
 			}
 			if took := internet.ledger(t); len(took) != 0 {
@@ -158,7 +158,7 @@ func TestAListedTargetIsReached(t *testing.T) {
 			if took := internet.ledger(t); !slices.Equal(took, []string{c.at}) {
 				t.Errorf("%q accepted, want %s", took, c.at)
 			}
-			if asked := internet.questions(); !slices.Equal(asked, []string{"A " + c.host + ".", "AAAA " + c.host + "."}) {
+			if asked := internet.questions(2); !slices.Equal(asked, []string{"A " + c.host + ".", "AAAA " + c.host + "."}) {
 				t.Errorf("the resolver heard %q", asked)
 			}
 			end := guarded.log.await(t, func(l guard.Line) bool { return l.Seq > int64(before) && l.Kind == guard.KindClose })

@@ -109,7 +109,7 @@ func TestAnAnswerDecides(t *testing.T) {
 			if c.asked == nil {
 				c.asked = bothAsked
 			}
-			if asked := internet.questions(); !slices.Equal(asked, c.asked) {
+			if asked := internet.questions(len(c.asked)); !slices.Equal(asked, c.asked) {
 				t.Errorf("the resolver heard %q, want %q", asked, c.asked)
 			}
 			l := guarded.log.await(t, func(l guard.Line) bool { return l.Seq > int64(seen) && l.Kind == guard.KindDecision })
@@ -249,7 +249,7 @@ func TestEveryConnectionIsJudgedAnew(t *testing.T) {
 	if took := internet.ledger(t); !slices.Equal(took, []string{pub + ":443", pub2 + ":443", pub + ":443"}) {
 		t.Errorf("%q accepted", took)
 	}
-	if asked := internet.questions(); len(asked) != 8 {
+	if asked := internet.questions(8); len(asked) != 8 {
 		t.Errorf("the resolver heard %q, want one A and one AAAA for each connection", asked)
 	}
 }
@@ -277,7 +277,7 @@ func TestOneResolutionForEachConnection(t *testing.T) {
 	if took := internet.ledger(t); !slices.Equal(took, []string{pub + ":443"}) {
 		t.Errorf("%q accepted", took)
 	}
-	if asked := internet.questions(); !slices.Equal(asked, bothAsked) {
+	if asked := internet.questions(2); !slices.Equal(asked, bothAsked) {
 		t.Errorf("the resolver heard %q", asked)
 	}
 }

@@ -37,9 +37,10 @@ func (f feed) close() {
 
 // feeds are the pipes at hand, all empty.
 type feeds struct {
-	mu   sync.Mutex
-	free []feed
-	over bool
+	spare *spare
+	mu    sync.Mutex
+	free  []feed
+	over  bool
 }
 
 // take gives a pipe, and false if there is no descriptor left for one.
@@ -54,6 +55,10 @@ func (s *feeds) take() (feed, bool) {
 	s.mu.Unlock()
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return feed{}, false
+	}
+	if !s.spare.held() { // a pipe is a comfort
+		feed{fds[0], fds[1]}.close()
 		return feed{}, false
 	}
 	// Where the user's share of pipe memory is used up it stays as it is.
