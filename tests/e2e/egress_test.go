@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/egress/lab"
+)
+
+// internet is a lab in whose guard's namespace the product runs, as on a host
+// whose network and name server those are.
+func internet(t *testing.T) *lab.Lab {
+	t.Helper()
+	l, err := lab.Open(lab.SocketFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	l.Resolver.Script("allowed.test", lab.Addresses(lab.PublicAddr, lab.PublicAddr6))
+	l.Resolver.Script("other.test", lab.Addresses(lab.PublicAddr))
+	l.Resolver.Script("inside.test", lab.Addresses(lab.GuardAddr)) // the host itself
+	return l
+}
+
+// on runs the product in the lab.
+func on(t *testing.T, l *lab.Lab, args ...string) result {
+	t.Helper()
+	product := command(t, args...)
+	resolv := filepath.Join(t.TempDir(), "resolv.conf")
+	write(t, resolv, "nameserver "+lab.ResolverAddr.Addr().String()+"\n", 0o644)
+	// /etc/resolv.conf may be a link to where nothing is.
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c",
+		`mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"`, resolv, product.Path}, args...)...)
+	cmd.Env, cmd.Dir = product.Env, product.Dir
+	var r result
+	if err := l.Guard.Do(func() error { r = finish(t, cmd); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// through asks the proxy of the machine for a destination and prints the status.
+func through(target string) string {
+	return `printf 'CONNECT ` + target + ` HTTP/1.1\r\nHost: ` + target + `\r\n\r\nhello' | nc -w 5 127.0.0.1 3128 | tr -d '\r' | head -n 3 | tr '\n' ' '; echo;`
+}
+
+// TestRunAllow: the listed host is reached through the guard, and only it; with
+// the proxy left aside nothing leaves the machine at all, by the count of the far
+// side; what was refused is told at the end and stands in the record.
+func TestRunAllow(t *testing.T) {
+	l := internet(t)
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			mark, packets, asked := l.Ledger.Mark(), l.Tap.Mark(), l.Resolver.Mark()
+			direct := lab.PublicAddr.String()
+			script := through("allowed.test:8443") + through("other.test:8443") + through("other.test:8443") + through("allowed.test:22") + through(direct+":8443") + through("inside.test:443") +
+				`unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+				tried() { name=$1; shift; "$@" >/dev/null 2>&1 </dev/null; code=$?; test $code -ne 126 && test $code -ne 127 && test $code -ne 0 && echo "$name failed"; }
+				tried tcp nc -w 2 ` + direct + ` 8443
+				tried tcp6 nc -w 2 ` + lab.PublicAddr6.String() + ` 8443
+				tried resolver nc -w 2 ` + lab.ResolverAddr.Addr().String() + ` 53
+				tried icmp ping -c 1 -W 1 ` + direct + `
+				tried icmp6 ping -6 -c 1 -W 1 ` + lab.PublicAddr6.String() + `
+				tried dns nslookup allowed.test ` + lab.ResolverAddr.Addr().String() + `
+				tried name wget -T 2 -O- http://allowed.test:8443/
+				tried host nc -w 2 ` + lab.GuardAddr.String() + ` 443
+				tried route route add default gw ` + direct
+			record := filepath.Join(t.TempDir(), "record")
+			r := on(t, l, boxed(provider, script, "--allow", "allowed.test:8443", "--allow", "INSIDE.test:443", "--json", record)...)
+			if r.code != 0 && r.code != 1 {
+				t.Fatalf("%+v", r)
+			}
+			want := []string{
+				"HTTP/1.1 200 Connection established  hello", "HTTP/1.1 403", "HTTP/1.1 403", "HTTP/1.1 403", "HTTP/1.1 403", "HTTP/1.1 403",
+				"tcp failed", "tcp6 failed", "resolver failed", "icmp failed", "icmp6 failed", "dns failed", "name failed", "host failed", "route failed",
+			}
+			got := strings.Split(strings.TrimSpace(r.stdout), "\n")
+			for i, w := range want {
+				if i >= len(got) || !strings.HasPrefix(got[i], w) {
+					t.Fatalf("line %d: want %q in\n%s\n%s", i, w, r.stdout, r.stderr)
+				}
+			}
+
+			settle(t, l)
+			for _, a := range l.Ledger.Since(mark) {
+				if a.Local.Port() != 8443 || a.Local.Addr() != lab.PublicAddr && a.Local.Addr() != lab.PublicAddr6 || string(a.First) != "hello" {
+					t.Errorf("accepted %+v", a)
+				}
+			}
+			if n := len(l.Ledger.Since(mark)); n != 1 {
+				t.Errorf("%d connections were accepted", n)
+			}
+			for flow, n := range l.Tap.Since(packets) {
+				resolver := flow.Destination == lab.ResolverAddr && (flow.Protocol == lab.UDP || flow.Protocol == lab.TCP)
+				if host := flow.Destination.Addr(); !resolver && (flow.Protocol != lab.TCP || flow.Destination.Port() != 8443 || host != lab.PublicAddr && host != lab.PublicAddr6) {
+					t.Errorf("%d packets of %+v", n, flow)
+				}
+			}
+			for _, q := range l.Resolver.Since(asked) {
+				if q.Name != "allowed.test" && q.Name != "inside.test" {
+					t.Errorf("the resolver was asked for %s", q.Name)
+				}
+			}
+
+			for _, line := range []string{
+				"reached   1 requests let through, 5 refused", "refused   other.test:8443 (not allowlisted, 2×)",
+				"refused   allowed.test:22 (port not allowlisted, 1×)", "(literal, 1×)", "refused   inside.test:443 (infra address, 1×)",
+			} {
+				if !strings.Contains(r.stderr, line) {
+					t.Errorf("no %q in\n%s", line, r.stderr)
+				}
+			}
+			text, err := os.ReadFile(record)
+			for _, part := range []string{
+				`"egress":{"allowed":1,"refused":[{"count":2,"host":"other.test","port":8443,"reason":"not_allowlisted"}`,
+				`"network_policy":{"destinations":[{"host":"allowed.test","port":8443},{"host":"inside.test","port":443}],"mode":"allowlist"}`,
+				`"egress_certification":"advisory_filter"`,
+			} {
+				if err != nil || !strings.Contains(string(text), part) {
+					t.Errorf("no %s in %s, %v", part, text, err)
+				}
+			}
+		})
+	}
+}
+
+// TestRunReachesNothingUnasked: without --allow, and with an allowlist of nothing,
+// nothing is reached and nobody is asked.
+func TestRunReachesNothingUnasked(t *testing.T) {
+	l := internet(t)
+	for _, provider := range providers {
+		for _, c := range []struct{ flags, want string }{{"", "none 1\n"}, {"--network=none", "none 1\n"}, {"--network=allowlist", "http://127.0.0.1:3128 HTTP/1.1 403"}} {
+			mark, packets, asked := l.Ledger.Mark(), l.Tap.Mark(), l.Resolver.Mark()
+			script := `if test -z "$https_proxy"; then nc -w 2 127.0.0.1 3128 </dev/null >/dev/null 2>&1; echo none $?; else echo -n "$https_proxy "; ` + through("allowed.test:8443") + ` fi`
+			r := on(t, l, boxed(provider, script, strings.Fields(c.flags)...)...)
+			if r.code != 0 || !strings.HasPrefix(r.stdout, c.want) {
+				t.Errorf("%s %s: %+v", provider, c.flags, r)
+			}
+			settle(t, l)
+			if got := fmt.Sprint(l.Ledger.Since(mark), l.Tap.Since(packets), l.Resolver.Since(asked)); got != "[] map[] []" {
+				t.Errorf("%s %s: %s", provider, c.flags, got)
+			}
+		}
+	}
+}
+
+// settle proves that ledger and tap are live and have seen all there was.
+func settle(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := l.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
