@@ -305,7 +305,7 @@ func conforms(t *testing.T, p *program, golden string, o conformance.Options, sk
 			passed++
 		}
 	}
-	exit := report.ExitConformant
+	exit := int64(report.ExitConformant)
 	if len(o.Suites) > 0 && !slices.Contains(o.Suites, report.Nine) {
 		exit = report.ExitIncomplete
 	}
