@@ -44,7 +44,7 @@ func Sweep() (removed []string) {
 // Errors: *Error.
 func (l *Lab) Inodes() ([]uint64, error) {
 	var out []uint64
-	for _, n := range []*Namespace{l.Workload, l.Guard, l.Relay, l.Public, l.Plane, l.Neighbor} {
+	for _, n := range l.namespaces() {
 		inode, err := n.Inode()
 		if err != nil {
 			return nil, err

@@ -4,10 +4,10 @@
 //	wl  the workload, whose root is hostile     gd  the guard
 //	rl  the relay                               pl  the plane
 //	pub everybody else, at every address there is
-//	nb  another sandbox
+//	nb  another sandbox                         out one host of pub
 //
 //	wl ─(by topology)─ gd ── pub        wl ─(by topology)─ rl ── pl
-//	                   gd ── nb
+//	                   gd ── nb          out ── pub
 //
 // There is no link between gd and pl and none between rl and pub: that absence
 // is what separates the authorities. In pub every address of both families is

@@ -1,12 +1,16 @@
 package lab
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,11 +29,32 @@ type Door struct {
 	open      map[net.Conn]bool // nil once closed
 }
 
-// GuardDoor opens the guard's, by the topology.
+// GuardDoor opens the guard's, by the topology. Where what makes the topology
+// safe is not there it opens none: nothing would hold the workload.
 // Ownership: one at a time; Close it before the next one.
 // Errors: *Error.
 func (l *Lab) GuardDoor() (*Door, error) {
+	if err := l.sealed(); err != nil {
+		return nil, &Error{"open the door of the guard (" + string(l.Topology) + ")", err}
+	}
 	return l.door("guard", netip.AddrPortFrom(guardEdge, GuardPort), l.Guard)
+}
+
+// sealed says what is missing of what holds the workload: the rules of its link,
+// or that it has no link at all.
+func (l *Lab) sealed() error {
+	if l.Topology == Veth {
+		counts, err := l.Edge.Counts()
+		if err == nil && len(counts) == 0 {
+			err = errors.New("the rules of the link are not there")
+		}
+		return err
+	}
+	links, err := l.Workload.Interfaces()
+	if err == nil && len(links) != 1 {
+		err = fmt.Errorf("expected loopback alone, got %v", links)
+	}
+	return err
 }
 
 // RelayDoor opens the relay's, likewise.
@@ -51,7 +76,7 @@ func (l *Lab) door(name string, edge netip.AddrPort, far *Namespace) (*Door, err
 		if err = d.listenFile(path); err != nil {
 			break
 		}
-		if d.forwarder, err = l.Workload.Listen(d.Entry); err != nil {
+		if d.forwarder, err = again(l.Workload, d.Entry); err != nil {
 			d.Listener.Close()
 			break
 		}
@@ -68,13 +93,30 @@ func (l *Lab) door(name string, edge netip.AddrPort, far *Namespace) (*Door, err
 
 // listen opens the listener inside a namespace and keeps a descriptor of it.
 func (d *Door) listen(n *Namespace) error {
-	listener, err := n.Listen(d.Entry)
+	listener, err := again(n, d.Entry)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
 	d.Listener, err = listener.(*net.TCPListener).File()
 	return err
+}
+
+// again listens where somebody listened a moment ago. A process that this one is
+// just starting has its descriptors, and so the door before, until it executes;
+// ForkLock waits for that. Where the child is given a user namespace, nothing
+// does, and it is tried for a while.
+func again(n *Namespace, at netip.AddrPort) (net.Listener, error) {
+	const tries, pause = 20, 10 * time.Millisecond
+	for i := 0; ; i++ {
+		syscall.ForkLock.RLock()
+		listener, err := n.Listen(at)
+		syscall.ForkLock.RUnlock()
+		if i == tries || !errors.Is(err, unix.EADDRINUSE) {
+			return listener, err
+		}
+		time.Sleep(pause)
+	}
 }
 
 func (d *Door) listenFile(path string) error {

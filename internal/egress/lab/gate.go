@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,11 +43,18 @@ type chain struct {
 	rules  []rule
 }
 
+// tables speaks to the packet filter of the thread's namespace. The kernel
+// answers each rule of a batch at once, before the first answer is read.
+func tables() (*nftables.Conn, error) {
+	const answers = 4 << 20
+	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error { return c.SetReadBuffer(answers) }))
+}
+
 // load installs the table; nothing of it is there where that fails.
 func (n *Namespace) load(name string, chains ...chain) (*Gate, error) {
 	g := &Gate{in: n, name: name}
 	err := n.Do(func() error {
-		c, err := nftables.New()
+		c, err := tables()
 		if err != nil {
 			return err
 		}
@@ -110,7 +118,7 @@ func (g *Gate) Digest() string {
 func (g *Gate) Counts() (map[string]uint64, error) {
 	counts := map[string]uint64{}
 	err := g.in.Do(func() error {
-		c, err := nftables.New()
+		c, err := tables()
 		if err != nil {
 			return err
 		}
@@ -146,7 +154,7 @@ func (g *Gate) Counts() (map[string]uint64, error) {
 // Errors: *Error.
 func (g *Gate) Unload() error {
 	err := g.in.Do(func() error {
-		c, err := nftables.New()
+		c, err := tables()
 		if err != nil {
 			return err
 		}

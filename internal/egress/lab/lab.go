@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Topology is how the workload is joined to its guard and its relay.
@@ -47,6 +45,8 @@ var (
 	RelayAddr    = netip.MustParseAddr("45.33.41.1")
 	PlaneAddr    = netip.MustParseAddr("45.33.41.2")
 	NeighborAddr = netip.MustParseAddr("10.201.0.2") // another sandbox
+	OutsideAddr  = netip.MustParseAddr("45.33.40.2")
+	OutsideAddr6 = netip.MustParseAddr("2a00:1450:4001:40::2")
 	DeadAddr     = netip.MustParseAddr("45.33.42.1") // public, and nobody is there
 	DeadPrivate  = netip.MustParseAddr("10.66.0.1")  // private, and nobody is there
 
@@ -59,9 +59,8 @@ var (
 
 // The names of links, each in its own namespace.
 const (
-	upLink   = "up"   // of gd, to pub
+	upLink   = "up"   // of gd and out, to pub
 	edgeLink = "edge" // of gd and rl, to wl
-	PubLink  = "gd"   // of pub
 )
 
 // Lab is all of it.
@@ -73,6 +72,7 @@ type Lab struct {
 	Public   *Namespace
 	Plane    *Namespace
 	Neighbor *Namespace
+	Outside  *Namespace // a host of the internet: what it sends arrives, and so shows that the tap counts
 
 	Ledger   *Ledger
 	Resolver *Resolver
@@ -105,7 +105,7 @@ func (l *Lab) build() error {
 	for _, n := range []struct {
 		at   **Namespace
 		name string
-	}{{&l.Workload, "wl"}, {&l.Guard, "gd"}, {&l.Relay, "rl"}, {&l.Public, "pub"}, {&l.Plane, "pl"}, {&l.Neighbor, "nb"}} {
+	}{{&l.Workload, "wl"}, {&l.Guard, "gd"}, {&l.Relay, "rl"}, {&l.Public, "pub"}, {&l.Plane, "pl"}, {&l.Neighbor, "nb"}, {&l.Outside, "out"}} {
 		if *n.at, err = newNamespace(n.name); err != nil {
 			return err
 		}
@@ -116,10 +116,10 @@ func (l *Lab) build() error {
 	if err := l.links(); err != nil {
 		return err
 	}
-	if l.Tap, err = l.Public.tap(PubLink); err != nil {
+	if l.Tap, err = l.Public.tap(); err != nil {
 		return err
 	}
-	if l.PlaneTap, err = l.Plane.tap("rl"); err != nil {
+	if l.PlaneTap, err = l.Plane.tap(); err != nil {
 		return err
 	}
 	// A guard's own addresses and loopback are special too, and lie in gd.
@@ -139,7 +139,11 @@ func (l *Lab) links() error {
 		func() error {
 			// A net of two: every other address is behind it, for pub to answer.
 			return connect(end{l.Guard, upLink, []string{"45.33.39.2/30", "2a00:1450:4001:39::2/126", "fe80::200/64"}},
-				end{l.Public, PubLink, []string{"45.33.39.1/30", "45.33.32.53/32", "2a00:1450:4001:39::1/126", "fe80::1/64"}})
+				end{l.Public, "gd", []string{"45.33.39.1/30", "45.33.32.53/32", "2a00:1450:4001:39::1/126", "fe80::1/64"}})
+		},
+		func() error {
+			return connect(end{l.Outside, upLink, []string{"45.33.40.2/30", "2a00:1450:4001:40::2/126", "fe80::400/64"}},
+				end{l.Public, "out", []string{"45.33.40.1/30", "2a00:1450:4001:40::1/126", "fe80::2/64"}})
 		},
 		func() error {
 			return connect(end{l.Guard, "nb", []string{"10.201.0.1/30"}}, end{l.Neighbor, "gd", []string{"10.201.0.2/30"}})
@@ -153,8 +157,10 @@ func (l *Lab) links() error {
 		func() error {
 			return l.Public.everywhere(planeNet, netip.PrefixFrom(DeadAddr, 32), netip.PrefixFrom(DeadPrivate, 32))
 		},
-		func() error { return l.Guard.route("0.0.0.0/0", "45.33.39.1") },
-		func() error { return l.Guard.route("::/0", "2a00:1450:4001:39::1") },
+		func() error { return l.Guard.Route("0.0.0.0/0", "45.33.39.1") },
+		func() error { return l.Guard.Route("::/0", "2a00:1450:4001:39::1") },
+		func() error { return l.Outside.Route("0.0.0.0/0", "45.33.40.1") },
+		func() error { return l.Outside.Route("::/0", "2a00:1450:4001:40::1") },
 	}
 	if l.Topology == Veth {
 		steps = append(steps,
@@ -164,7 +170,7 @@ func (l *Lab) links() error {
 			func() error {
 				return connect(end{l.Workload, "rl", []string{"10.98.0.2/30"}}, end{l.Relay, edgeLink, []string{"10.98.0.1/30"}})
 			},
-			func() (err error) { l.Edge, err = l.edge(); return err },
+			l.LoadEdge,
 		)
 	}
 	for _, step := range steps {
@@ -190,18 +196,19 @@ func (l *Lab) Settle(ctx context.Context) error {
 	n := l.barrier.Add(1)
 	base := barriers.Addr().As4()
 	at := netip.AddrFrom4([4]byte{base[0], base[1], byte(n >> 8), byte(n)})
-	mark, sent := l.Ledger.Mark(), map[netip.AddrPort]bool{}
+	type way struct{ from, to netip.AddrPort } // a port of the caller's is used for several
+	mark, sent := l.Ledger.Mark(), map[way]bool{}
 	// At each port of either namespace, because each has a queue of its own.
 	for _, p := range SinkPorts() {
-		for _, way := range []struct {
+		for _, side := range []struct {
 			from *Namespace
 			to   netip.Addr
 		}{{l.Guard, at}, {l.Public, GuardAddr}} {
-			conn, err := way.from.Dial(ctx, "tcp", netip.AddrPortFrom(way.to, p))
+			conn, err := side.from.Dial(ctx, "tcp", netip.AddrPortFrom(side.to, p))
 			if err != nil {
 				return &Error{"prove that the ledger is live", err}
 			}
-			sent[addrPort(conn.LocalAddr())] = true
+			sent[way{addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())}] = true
 			conn.Close()
 		}
 	}
@@ -211,7 +218,7 @@ func (l *Lab) Settle(ctx context.Context) error {
 	err := l.Ledger.wait(ctx, func() bool {
 		seen := 0
 		for _, a := range l.Ledger.accepts[mark:] {
-			if sent[a.Remote] && barrier(*a) {
+			if sent[way{a.Remote, a.Local}] {
 				seen++
 			}
 		}
@@ -298,7 +305,7 @@ func (l *Lab) Close() {
 	l.Resolver.close()
 	l.Tap.close()
 	l.PlaneTap.close()
-	for _, n := range []*Namespace{l.Workload, l.Guard, l.Relay, l.Public, l.Plane, l.Neighbor} {
+	for _, n := range l.namespaces() {
 		n.close()
 	}
 	if l.dir != "" {
@@ -306,12 +313,8 @@ func (l *Lab) Close() {
 	}
 }
 
-func interfaceIndex(name string) (int, error) {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return 0, err
-	}
-	return link.Attrs().Index, nil
+func (l *Lab) namespaces() []*Namespace {
+	return []*Namespace{l.Workload, l.Guard, l.Relay, l.Public, l.Plane, l.Neighbor, l.Outside}
 }
 
 // Inside is the address that stands for a block: its second one, or the only

@@ -326,7 +326,7 @@ func TestTheEdgeOfAVeth(t *testing.T) {
 	if err := l.Guard.Do(func() error { return setting("ipv4/ip_forward", "1") }); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Workload.route("0.0.0.0/0", guardEdge.String()); err != nil {
+	if err := l.Workload.Route("0.0.0.0/0", guardEdge.String()); err != nil {
 		t.Fatal(err)
 	}
 	flows := l.Tap.Mark()
@@ -436,7 +436,7 @@ func TestAKilledLabLeavesNothing(t *testing.T) {
 		}
 		inodes = append(inodes, n)
 	}
-	if left := Census(inodes); len(left) == 0 || len(inodes) != 6 {
+	if left := Census(inodes); len(left) == 0 || len(inodes) != 7 {
 		t.Errorf("the census does not see a live lab: %v", inodes)
 	}
 	t.Setenv("TMPDIR", dir[:strings.LastIndex(dir, "/")])

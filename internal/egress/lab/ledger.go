@@ -35,6 +35,7 @@ type Ledger struct {
 	mu      sync.Mutex
 	accepts []*Accept
 	conns   map[net.Conn]bool
+	known   map[netip.AddrPort]bool // where anything was ever accepted
 	serve   map[netip.AddrPort]Behaviour
 	changed chan struct{} // closed and replaced at each change
 	closed  bool
@@ -42,7 +43,7 @@ type Ledger struct {
 }
 
 func newLedger() *Ledger {
-	return &Ledger{conns: map[net.Conn]bool{}, serve: map[netip.AddrPort]Behaviour{}, changed: make(chan struct{})}
+	return &Ledger{conns: map[net.Conn]bool{}, known: map[netip.AddrPort]bool{}, serve: map[netip.AddrPort]Behaviour{}, changed: make(chan struct{})}
 }
 
 // Serve gives an address of any namespace a behaviour; nil is echo again.
@@ -87,6 +88,14 @@ func (l *Ledger) since(mark int) []Accept {
 // nobody else calls the guard from pub.
 func barrier(a Accept) bool {
 	return barriers.Contains(a.Local.Addr()) || a.Remote.Addr() == publicEdge
+}
+
+// Known reports whether anything was ever accepted there. The last segments of
+// such a connection may come long after its end.
+func (l *Ledger) Known(at netip.AddrPort) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known[at]
 }
 
 // Closed waits until everything accepted after the mark has ended, so that its
@@ -154,6 +163,7 @@ func (l *Ledger) accept(in string, listener net.Listener) {
 			}
 			taken = true
 			l.accepts = append(l.accepts, a)
+			l.known[a.Local] = true
 			l.conns[conn] = true
 			b = l.serve[a.Local]
 		})

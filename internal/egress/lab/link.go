@@ -84,8 +84,9 @@ func (n *Namespace) loopback() error {
 	})
 }
 
-// route sends all of a net to a neighbour.
-func (n *Namespace) route(to, via string) error {
+// Route sends all of a net to a neighbour.
+// Errors: of the operating system.
+func (n *Namespace) Route(to, via string) error {
 	return n.Do(func() error {
 		_, prefix, err := net.ParseCIDR(to)
 		if err != nil {

@@ -55,6 +55,41 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
+// Spend runs f on a thread that is in the namespace and is thrown away after it:
+// f may take it into other namespaces too.
+// Errors: as Do's.
+func (n *Namespace) Spend(f func() error) error {
+	done := make(chan error, 1)
+	go spend(func() error {
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return &Error{"enter namespace " + n.Name, err}
+		}
+		return f()
+	}, done)
+	return <-done
+}
+
+// spend runs f on the thread of its goroutine and ends that thread. The first
+// thread of a process cannot end: it would stay in the namespace for ever, and be
+// what /proc shows of the process. So it waits for another one that can.
+func spend(f func() error, done chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		done <- f()
+		return
+	}
+	defer runtime.UnlockOSThread()
+	other := make(chan error, 1)
+	go spend(f, other)
+	done <- <-other
+}
+
+// Set writes one setting of the namespace, a path below net.
+// Errors: of the operating system.
+func (n *Namespace) Set(path, value string) error {
+	return n.Do(func() error { return setting(path, value) })
+}
+
 // Inode identifies the namespace in /proc.
 func (n *Namespace) Inode() (uint64, error) {
 	var st unix.Stat_t

@@ -15,12 +15,13 @@ const (
 	CountRest      = "rest"         // the guard's own packets to anything else it has no business with
 )
 
-// edge is what makes a link between workload and guard safe: the workload
-// reaches the guard's port and nothing else, and nothing is carried on, also not
-// on a host that forwards.
-func (l *Lab) edge() (*Gate, error) {
+// LoadEdge installs what makes a link between workload and guard safe: the
+// workload reaches the guard's port and nothing else, and nothing is carried on,
+// also not on a host that forwards. Without it GuardDoor opens no door.
+// Errors: *Error.
+func (l *Lab) LoadEdge() (err error) {
 	guard := netip.PrefixFrom(guardEdge, 32)
-	return l.Guard.load("checkfu-edge",
+	l.Edge, err = l.Guard.load("checkfu-edge",
 		chain{"input", nftables.ChainHookInput, nftables.ChainPolicyAccept, []rule{
 			{match: []match{from(edgeLink), to(guard), protocol(unix.IPPROTO_TCP), port(GuardPort)}, end: accept},
 			{name: CountEdgeInput, match: []match{from(edgeLink)}, end: drop},
@@ -29,6 +30,7 @@ func (l *Lab) edge() (*Gate, error) {
 			{name: CountForward, end: drop},
 		}},
 	)
+	return err
 }
 
 // LoadGate puts the kernel behind the guard: what the guard's namespace sends

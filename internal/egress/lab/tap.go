@@ -34,8 +34,8 @@ type Flow struct {
 	Multipath   bool // of TCP: carries an option of Multipath TCP
 }
 
-// Tap counts every packet that arrives at an interface, before any rule of the
-// namespace is asked.
+// Tap counts every packet that arrives at any link of a namespace, before any
+// rule of the namespace is asked.
 type Tap struct {
 	file *os.File
 	done chan struct{}
@@ -46,32 +46,29 @@ type Tap struct {
 }
 
 // tap opens one.
-func (n *Namespace) tap(link string) (*Tap, error) {
+func (n *Namespace) tap() (*Tap, error) {
 	t := &Tap{done: make(chan struct{}), flows: map[Flow]int64{}, changed: make(chan struct{})}
 	err := n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		index, err := interfaceIndex(link)
-		if err == nil {
-			err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
-		}
+		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 		if err == nil {
 			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20)
 		}
 		if err == nil {
-			err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: index})
+			err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL)})
 		}
 		if err != nil {
 			unix.Close(fd)
 			return err
 		}
-		t.file = os.NewFile(uintptr(fd), "tap "+link)
+		t.file = os.NewFile(uintptr(fd), "tap "+n.Name)
 		return nil
 	})
 	if err != nil {
-		return nil, &Error{"tap " + n.Name + " " + link, err}
+		return nil, &Error{"tap " + n.Name, err}
 	}
 	go t.read()
 	return t, nil
@@ -83,7 +80,7 @@ func (t *Tap) read() {
 	for {
 		n, err := t.file.Read(frame)
 		if err != nil {
-			return // closed, or the interface is gone with its peer
+			return // closed
 		}
 		flow := parse(frame[:n])
 		t.mu.Lock()

@@ -1,0 +1,325 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/canonical"
+	"github.com/checkfu/checkfu/internal/egress/lab"
+	"github.com/checkfu/checkfu/internal/egress/launch"
+)
+
+// Options say what to run. The zero value is everything.
+type Options struct {
+	Topologies     []lab.Topology
+	Configurations []Configuration
+	Cases          []string         // ids; a letter alone is all of that fact's
+	NoMutants      bool             // the matrix is then not shown to catch anything
+	Progress       func(report.Row) // called for each row as it ends, one at a time
+}
+
+// Run runs the matrix. Topologies run side by side, each in a lab of its own.
+// Blocks: until all is judged, or ctx is done; what is left is then blocked.
+// Errors: *launch.MissingError; *UnknownError; *lab.Error where no lab can be
+// built. What goes wrong later is in the rows.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if len(o.Topologies) == 0 {
+		o.Topologies = lab.Topologies()
+	}
+	if len(o.Configurations) == 0 {
+		o.Configurations = Configurations()
+	}
+	cases, err := choose(Cases(), o.Cases)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Schema: Schema, Filters: o.Cases, StartedAt: now(), Mutants: []Mutant{}, Rules: map[string]string{}}
+	if r.GuardDigest, err = launch.GuardProgram.Digest(); err != nil {
+		return nil, err
+	}
+	lab.Sweep()
+	var mu sync.Mutex
+	add := func(row report.Row) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.Rows = append(r.Rows, row)
+		if o.Progress != nil {
+			o.Progress(row)
+		}
+	}
+	var wait sync.WaitGroup
+	errs := make([]error, len(o.Topologies))
+	for i, topology := range o.Topologies {
+		wait.Go(func() {
+			a := &arena{cases: cases, all: Cases(), topology: topology, options: o, add: add}
+			errs[i] = a.run(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			r.Mutants = append(r.Mutants, a.mutants...)
+			if a.rules != "" {
+				r.Rules[string(topology)] = a.rules
+			}
+		})
+	}
+	wait.Wait()
+	r.settle()
+	return r, errors.Join(errs...)
+}
+
+// UnknownError is a case that there is not.
+type UnknownError struct{ Case string }
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("case %q: expected E01 to A17, or a letter", e.Case)
+}
+
+func choose(cases []Case, filters []string) ([]Case, error) {
+	if len(filters) == 0 {
+		return cases, nil
+	}
+	var out []Case
+	taken := map[string]bool{}
+	for _, filter := range filters {
+		found := false
+		for _, c := range cases {
+			if c.ID == filter || len(filter) == 1 && strings.HasPrefix(c.ID, filter) {
+				found = true
+				if !taken[c.ID] {
+					out = append(out, c)
+				}
+				taken[c.ID] = true
+			}
+		}
+		if !found {
+			return nil, &UnknownError{filter}
+		}
+	}
+	return out, nil
+}
+
+// arena is one topology.
+type arena struct {
+	cases, all []Case
+	topology   lab.Topology
+	options    Options
+	add        func(report.Row)
+	mutants    []Mutant
+	rules      string // digest of the gate
+
+	lab  *lab.Lab
+	live map[netip.AddrPort]error
+}
+
+func (a *arena) run(ctx context.Context) error {
+	l, err := lab.Open(a.topology)
+	if err != nil {
+		return err
+	}
+	a.lab = l
+	inodes, err := l.Inodes()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	a.live = a.reach(ctx)
+	for _, configuration := range a.options.Configurations {
+		a.configured(ctx, configuration)
+	}
+	if !a.options.NoMutants && ctx.Err() == nil {
+		a.kill(ctx)
+	}
+	// What was live at first must be live at last, or it may not have been in
+	// between.
+	for at, err := range a.reach(ctx) {
+		if (err == nil) != (a.live[at] == nil) {
+			a.add(a.row("live-"+at.String(), "", report.Error, "live at first: "+word(a.live[at])+"; at last: "+word(err)))
+		}
+	}
+	l.Close()
+	if left := lab.Census(inodes); len(left) > 0 {
+		a.add(a.row("census", "", report.Error, strings.Join(left, ", ")))
+	}
+	return nil
+}
+
+func word(err error) string {
+	if err == nil {
+		return "yes"
+	}
+	return err.Error()
+}
+
+// reach asks of every address that a case leans on whether somebody is there.
+func (a *arena) reach(ctx context.Context) map[netip.AddrPort]error {
+	out := map[netip.AddrPort]error{}
+	for _, c := range a.cases {
+		for _, at := range c.live {
+			if _, asked := out[at]; !asked {
+				out[at] = a.lab.Live(ctx, at)
+			}
+		}
+	}
+	return out
+}
+
+func (a *arena) bench(configuration Configuration, start starter) *bench {
+	b := &bench{lab: a.lab, configuration: configuration, start: start, allow: list(a.all), live: a.live}
+	b.script()
+	return b
+}
+
+// configured runs all cases in one configuration, between two controls.
+func (a *arena) configured(ctx context.Context, configuration Configuration) {
+	b := a.bench(configuration, product)
+	if configuration == KernelOnly {
+		b.start = altered("no-classifier")
+		b.base = "no-classifier"
+	}
+	if configuration != GuardOnly {
+		gate, err := a.lab.LoadGate(special())
+		if err != nil {
+			a.add(a.row("gate", configuration, report.Error, err.Error()))
+			return
+		}
+		a.rules = gate.Digest()
+		defer gate.Unload()
+	}
+	a.each(ctx, b, a.cases, func(c Case, status report.Status, reason string, took time.Duration) {
+		row := a.row(c.ID, configuration, status, reason)
+		row.Title, row.Milliseconds = c.Title, took.Milliseconds()
+		for _, at := range c.live {
+			row.Controls = append(row.Controls, report.Control{ID: "live " + at.String(), Fired: a.live[at] == nil})
+		}
+		a.add(row)
+	})
+}
+
+// each judges cases at a bench: those of the shared guard between its two
+// controls, then those with guards of their own.
+func (a *arena) each(ctx context.Context, b *bench, cases []Case, judged func(Case, report.Status, string, time.Duration)) {
+	var shared, alone []Case
+	for _, c := range cases {
+		switch reason := a.absent(c); {
+		case c.skip != "":
+			judged(c, report.Skip, c.skip, 0)
+		case reason != "":
+			judged(c, report.Blocked, reason, 0)
+		case c.alone:
+			alone = append(alone, c)
+		default:
+			shared = append(shared, c)
+		}
+	}
+	if len(shared) > 0 {
+		a.shared(ctx, b, shared, judged)
+	}
+	for _, c := range alone {
+		t := &trial{bench: b, ctx: ctx}
+		status, reason, took := t.judge(c)
+		judged(c, status, reason, took)
+	}
+}
+
+// absent says why a case is not run.
+func (a *arena) absent(c Case) string {
+	switch {
+	case c.todo != "":
+		return "not run: " + c.todo
+	case c.run == nil:
+		return "not run: not written yet"
+	}
+	return ""
+}
+
+func (a *arena) shared(ctx context.Context, b *bench, cases []Case, judged func(Case, report.Status, string, time.Duration)) {
+	fail := func(err error) {
+		for _, c := range cases {
+			judged(c, report.Error, "the guard: "+err.Error(), 0)
+		}
+	}
+	c := b.settings()
+	data, err := canonical.Encode(c)
+	if err != nil {
+		fail(err)
+		return
+	}
+	s, err := startSubject(ctx, b.lab, b.start, data)
+	if err != nil {
+		fail(err)
+		return
+	}
+	t := &trial{bench: b, ctx: ctx, guard: s}
+	control := Case{run: func(t *trial) error { return t.passes("allowed.test:443", public) }}
+	type verdict struct {
+		c      Case
+		status report.Status
+		reason string
+		took   time.Duration
+	}
+	var verdicts []verdict
+	status, reason, _ := t.judge(control)
+	if status == report.Pass {
+		for _, c := range cases {
+			s, r, took := t.judge(c)
+			verdicts = append(verdicts, verdict{c, s, r, took})
+		}
+		status, reason, _ = t.judge(control)
+	}
+	if status != report.Pass {
+		fail(errors.New("its control did not fire: " + reason))
+		s.end()
+		return
+	}
+	if err := s.end(); err != nil {
+		fail(err)
+		return
+	}
+	for _, v := range verdicts {
+		judged(v.c, v.status, v.reason, v.took)
+	}
+}
+
+// judge runs a case once.
+func (t *trial) judge(c Case) (report.Status, string, time.Duration) {
+	if t.ctx.Err() != nil {
+		return report.Blocked, context.Cause(t.ctx).Error(), 0
+	}
+	for _, at := range c.live {
+		if err := t.live[at]; err != nil {
+			return report.Error, "its control did not fire: " + err.Error(), 0
+		}
+	}
+	started := time.Now()
+	err := c.run(t)
+	took := time.Since(started)
+	var skipped skipError
+	switch {
+	case err == nil:
+		return report.Pass, "", took
+	case errors.As(err, &skipped):
+		return report.Skip, skipped.reason, took
+	case errors.As(err, new(blindError)), t.ctx.Err() != nil:
+		return report.Error, err.Error(), took
+	}
+	return report.Fail, strings.ReplaceAll(err.Error(), "\n", "; "), took
+}
+
+// skipError is a case that this kernel or host has nothing to attack with.
+type skipError struct{ reason string }
+
+func (e skipError) Error() string { return e.reason }
+
+func (a *arena) row(id string, c Configuration, status report.Status, reason string) report.Row {
+	parts := slices.DeleteFunc([]string{id, string(a.topology), string(c)}, func(s string) bool { return s == "" })
+	return report.Row{
+		ID: strings.Join(parts, "/"), Suite: report.Egress, Status: status, Reason: reason, Level: report.Must,
+		Source: "grading", Clause: "the five facts",
+	}
+}
