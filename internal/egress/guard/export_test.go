@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/checkfu/checkfu/internal/egress/policy"
 )
 
 // What the tests of the parsers call by itself.
-var (
-	Asked      = asked
-	MaxHopsDNS = maxHops
-)
+var Asked = asked
 
 // ReadHeadFrom reads a head that comes in pieces of at most piece bytes.
 func ReadHeadFrom(text string, piece, most int) (head string, rest []byte, err error) {
@@ -28,6 +27,9 @@ func (p *pieces) Read(b []byte) (int, error) { return p.r.Read(b[:min(len(b), p.
 
 // Check and Agree are what a head is held to.
 func (h *Head) Check() error { return h.check() }
+
+// Agree is the other half of it.
+func (h *Head) Agree(t policy.Target) error { return h.agree(t) }
 
 // ReadHelloFrom reads a hello that comes in pieces; read came before.
 func ReadHelloFrom(text string, piece int, read []byte) (Hello, []byte, error) {

@@ -151,7 +151,7 @@ func TestAHelloNamesTheHost(t *testing.T) {
 					conn.send(string(c.hello[i : i+1]))
 				}
 			} else {
-				io.WriteString(conn, string(c.hello)) // a refused one may be cut off
+				conn.Write(c.hello) // a refused one may be cut off
 			}
 			if c.reason == "" {
 				conn.expect(string(c.hello)) // the origin's echo: it got every byte, as it was

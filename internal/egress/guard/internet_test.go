@@ -367,12 +367,10 @@ func (l *logBuffer) await(t testing.TB, wanted func(guard.Line) bool) guard.Line
 
 const expires = "2099-01-01T00:00:00.000Z"
 
-var revision = "sha256:" + strings.Repeat("ab", 32)
-
 // config is what the tests' guards have, unless a test says otherwise.
 func config() guard.Config {
 	c := guard.Config{
-		V: 1, Instance: "inst_1", PolicyRevision: "sha256:" + "abababababababababababababababababababababababababababababababab",
+		V: 1, Instance: "inst_1", PolicyRevision: "sha256:abababababababababababababababababababababababababababababababab",
 		Resolver: resolverAt, ExpiresAt: expires, InfraAddrs: []string{planeAt},
 		ReservedHosts: []string{"plane.checkfu.test"},
 	}
