@@ -81,6 +81,26 @@ func CaseIDs() []string {
 	return all
 }
 
+// Tally makes the cases of a receipt out of what a run says of each in each
+// configuration: an outcome, and for a skip its reason, of which the first of a
+// case is kept. Whatever is neither Pass nor Skip stays as it is said, and no
+// receipt can be sealed over it.
+func Tally(said func(id string, k Configuration) (Outcome, string)) []Case {
+	ids := CaseIDs()
+	cases := make([]Case, len(ids))
+	for i, id := range ids {
+		c := &cases[i]
+		c.ID = id
+		for k, into := range []*Outcome{&c.GuardOnly, &c.KernelOnly, &c.Both} {
+			outcome, reason := said(id, Configurations()[k])
+			if *into = outcome; outcome == Skip && c.Reason == "" {
+				c.Reason = reason
+			}
+		}
+	}
+	return cases
+}
+
 // checkCases wants each case once, passed in one configuration at least and
 // failed in none.
 func checkCases(cases []Case) error {

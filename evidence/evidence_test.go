@@ -157,6 +157,35 @@ func TestSeal_RefusesWhatIsNotWhole(t *testing.T) {
 	}
 }
 
+// TestTally_SaysWhatTheRunSays: a whole run makes the cases of the sample, and
+// any other word than pass or skip ends as a refusal to seal.
+func TestTally_SaysWhatTheRunSays(t *testing.T) {
+	want := sample(t)
+	known := map[string]evidence.Case{}
+	for _, c := range want.Cases {
+		known[c.ID] = c
+	}
+	said := func(id string, k evidence.Configuration) (evidence.Outcome, string) {
+		return known[id].In(k), known[id].Reason
+	}
+	if got := evidence.Tally(said); !slices.Equal(got, want.Cases) {
+		t.Error("the cases differ")
+	}
+	for _, word := range []evidence.Outcome{evidence.Fail, "error", "blocked", "not_run", ""} {
+		for i, k := range evidence.Configurations() {
+			r := sample(t)
+			r.Cases = evidence.Tally(func(id string, in evidence.Configuration) (evidence.Outcome, string) {
+				if id == "R07" && in == k {
+					return word, "why"
+				}
+				return said(id, in)
+			})
+			_, err := evidence.Seal(r, testKey(t))
+			refusedAs(t, string(word), err, evidence.ReasonCase, "cases[149]."+string(evidence.Configurations()[i]))
+		}
+	}
+}
+
 // A private key whose public half is another's signs as the one that its seed
 // makes: signing under both would give the seed away.
 func TestSign_MendsAKeyOfTwoHalves(t *testing.T) {

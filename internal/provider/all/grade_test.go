@@ -7,6 +7,15 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
+// TestCurrentPosture_MemoryDeclaresItsFilter: it applies the destinations, so
+// the default, which would say that it ignores them, would be false.
+func TestCurrentPosture_MemoryDeclaresItsFilter(t *testing.T) {
+	c, err := Envelope(Memory)
+	if err != nil || c.EgressCertification != sandbox.EgressAdvisoryFilter {
+		t.Error(c.EgressCertification, err)
+	}
+}
+
 // TestCurrentPosture_NoProviderHasSecurityBoundary, ours included: none claims
 // it, and a profile that requires it is refused by every one.
 func TestCurrentPosture_NoProviderHasSecurityBoundary(t *testing.T) {
