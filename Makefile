@@ -6,7 +6,7 @@ GVISOR = $(shell $(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)
 LDFLAGS = -s -w -X $(MODULE)/internal/cli.Version=$(VERSION) -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR)
 MODULE = github.com/checkfu/checkfu
 INIT = internal/guest/initbin/bin/checkfu-init
-EGRESS = internal/egress/launch/bin/checkfu-guard
+EGRESS = $(addprefix internal/egress/launch/bin/,checkfu-guard checkfu-relay)
 STATIC = CGO_ENABLED=0 $(GO) build -trimpath
 # What links gVisor is built without cgo and cannot be raced: its sentry is
 # started from the very binary under test. Nor can what confines all threads of
@@ -65,7 +65,7 @@ lint: $(INIT) $(EGRESS) ## formatting, vet on linux and macOS, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w"; exit 1; }
 	CGO_ENABLED=0 $(GO) vet ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./sandbox/...
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/... ./cmd/checkfu-guard ./internal/egress/launch
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/... ./cmd/checkfu-guard ./cmd/checkfu-relay ./internal/egress/launch
 	CGO_ENABLED=0 $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.6.1 ./...
 
 fuzz: ## every fuzz target for FUZZTIME each
