@@ -319,7 +319,7 @@ func subset[T comparable](a, b []T) bool {
 // differs from the claim, and nothing that was given has changed.
 func TestCeiling_OnlyNarrows(t *testing.T) {
 	left := 0
-	for seed := range uint64(3000) {
+	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		claim, ceiling := random(r), random(r)
 		for _, c := range []sandbox.Capabilities{claim, ceiling} {
@@ -333,8 +333,8 @@ func TestCeiling_OnlyNarrows(t *testing.T) {
 		}
 		mine, theirs := cloned(claim), cloned(ceiling)
 		got, lines, err := grade.Admit(claim, standing)
-		if diff := cmp.Diff(mine, claim) + cmp.Diff(theirs, ceiling); diff != "" {
-			t.Fatalf("seed %d: what was given was changed: %s", seed, diff)
+		if !reflect.DeepEqual(mine, claim) || !reflect.DeepEqual(theirs, ceiling) {
+			t.Fatalf("seed %d: what was given was changed", seed)
 		}
 		if err != nil {
 			continue
@@ -349,10 +349,10 @@ func TestCeiling_OnlyNarrows(t *testing.T) {
 		if got.EgressCertification == sandbox.EgressSecurityBoundary && standing.Certificates == nil {
 			t.Fatalf("seed %d: a boundary of nobody", seed)
 		}
-		if again, lines, err := grade.Admit(got, standing); err != nil || len(lines) > 0 || !cmp.Equal(again, got) {
+		if again, lines, err := grade.Admit(got, standing); err != nil || len(lines) > 0 || !reflect.DeepEqual(again, got) {
 			t.Fatalf("seed %d: narrowed once more: %v %v", seed, lines, err)
 		}
-		if differs := !cmp.Equal(got, claim.WithDefaults()); differs != (len(lines) > 0) {
+		if differs := !reflect.DeepEqual(got, claim.WithDefaults()); differs != (len(lines) > 0) {
 			t.Fatalf("seed %d: differs %v, lines %v", seed, differs, lines)
 		}
 		for _, n := range lines {
@@ -361,7 +361,7 @@ func TestCeiling_OnlyNarrows(t *testing.T) {
 			}
 		}
 	}
-	if left < 500 {
+	if left < 300 {
 		t.Errorf("only %d of the pairs had something in common", left)
 	}
 }

@@ -81,10 +81,11 @@ func unmet(op sandbox.Operation, c sandbox.Capabilities, want Wanted, valid bool
 // policy and the advertised grade.
 // Source: grading "The grading rule"; contract "Errors", network_policy.
 func unmetNetwork(op sandbox.Operation, c sandbox.Capabilities, p sandbox.NetworkPolicy, shape error) error {
-	short := &grade.Shortfall{Wanted: grade.Policy(p)}
 	if shape != nil {
-		short.Offered = shape.Error()
-	} else if short = grade.Network(c, p); short == nil {
+		return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, excerpt(grade.Policy(p)), excerpt(shape.Error()))
+	}
+	short := grade.Network(c, p)
+	if short == nil {
 		return nil
 	}
 	return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, excerpt(short.Wanted), excerpt(short.Offered))
