@@ -37,6 +37,23 @@ func sha512Scalar(key ed25519.PrivateKey) string {
 	return littleHex(new(big.Int).Mod(little(h[:32]), order))
 }
 
+// overEncoding is R and the S that belongs to it where R is the neutral element,
+// in whatever encoding: S = H(R, A, M)·a. A verifier that decodes R takes both
+// encodings; one that compares bytes takes one.
+func overEncoding(key ed25519.PrivateKey, r string, message []byte) string {
+	head, err := hex.DecodeString(r)
+	if err != nil {
+		panic(err)
+	}
+	scalar, err := hex.DecodeString(sha512Scalar(key))
+	if err != nil {
+		panic(err)
+	}
+	h := sha512.Sum512(slices.Concat(head, key[ed25519.SeedSize:], message))
+	s := new(big.Int).Mul(little(h[:]), little(scalar))
+	return r + littleHex(s.Mod(s, order))
+}
+
 // malleable adds the order to S.
 func malleable(signature string) string {
 	b, err := hex.DecodeString(signature)

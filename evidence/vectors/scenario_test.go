@@ -96,6 +96,11 @@ func setOf(list ...evidence.Attester) string {
 	return string(encode(evidence.Attesters{Schema: evidence.AttestersSchema, Attesters: list}))
 }
 
+// message is what a signature of a receipt is over.
+func message(receipt []byte) []byte {
+	return append([]byte("checkfu.sandbox-egress-conformance.v1\x00"), receipt...)
+}
+
 // neutral is the key under which everybody can sign everything.
 var neutral = "01" + strings.Repeat("00", 31)
 
@@ -186,6 +191,9 @@ func scenarios() []scenario {
 	})
 	add("short-signature", "a signature of 63 bytes", evidence.ReasonSignature, "signature", schema(sealed(func(g *evidence.Signature) { g.Signature = g.Signature[2:] })))
 	add("malleable-signature", "S plus the group's order: the same signature with another number", evidence.ReasonSignature, "signature", sealed(func(g *evidence.Signature) { g.Signature = malleable(g.Signature) }))
+	add("second-encoding-of-r", "R is the neutral element with the field's prime added; the holder of the key made S for it", evidence.ReasonSignature, "signature", sealed(func(g *evidence.Signature) {
+		g.Signature = overEncoding(one, "ee"+strings.Repeat("ff", 30)+"7f", message(encode(sample())))
+	}))
 	add("tampered-signature", "one bit of the signature", evidence.ReasonSignature, "signature", sealed(func(g *evidence.Signature) { g.Signature = flip(g.Signature) }))
 	add("tampered-receipt", "one digit of the receipt, under the signature of the old one", evidence.ReasonSignature, "signature", func(s *scenario) {
 		s.Receipt = strings.Replace(s.Receipt, `"lease_epoch":3`, `"lease_epoch":4`, 1)

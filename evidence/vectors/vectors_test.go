@@ -135,9 +135,16 @@ func TestTheForgeryIsReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, message := range []string{"", "anything", "anything else"} {
-		if !ed25519.Verify(key, []byte(message), signature) {
-			t.Errorf("the forgery over %q does not verify: this test shows nothing", message)
+	for _, m := range []string{"", "anything", "anything else"} {
+		if !ed25519.Verify(key, []byte(m), signature) {
+			t.Errorf("the forgery over %q does not verify: this test shows nothing", m)
 		}
+	}
+	// And the first encoding of R = 0 is a signature, so that it is the second
+	// one's bytes that are refused.
+	m := message(encode(sample()))
+	first, err := hex.DecodeString(overEncoding(testKey("1"), neutral, m))
+	if err != nil || !ed25519.Verify(testKey("1").Public().(ed25519.PublicKey), m, first) {
+		t.Error("S is not right for its R: the vector shows nothing", err)
 	}
 }
