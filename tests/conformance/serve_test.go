@@ -54,13 +54,14 @@ func TestServeNative(t *testing.T) {
 	image := imageOf(t, run)
 
 	suite := run()
-	suite.Args = []string{cmd.Args[0], "sandbox", "test", "unix:" + socket, "--token-file", filepath.Join(dir, "token"), "--image", image, "--suite", "nine", "--repeat", "1"}
+	suite.Args = []string{cmd.Args[0], "sandbox", "test", "unix:" + socket, "--token-file", filepath.Join(dir, "token"), "--image", image, "--suite", "nine", "--repeat", "1",
+		"--withhold", "network-allowlist"} // the lab of a provider that cannot be moved into one has no names to list
 	var out bytes.Buffer
 	suite.Stdout, suite.Stderr = &out, &out
 	if err := suite.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if code := wait(t, suite); code != 0 || !strings.Contains(out.String(), "5 of 9 passed, 4 skip") {
+	if code := wait(t, suite); code != 0 || !strings.Contains(out.String(), "5 of 9 passed, 3 skip, 1 withheld") {
 		t.Errorf("the suite ended with %d: %s", code, out.String())
 	}
 
