@@ -6,10 +6,14 @@ import (
 	"os"
 
 	"github.com/checkfu/checkfu/internal/cli"
+	"github.com/checkfu/checkfu/internal/egress/matrix"
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 )
 
 func main() {
 	gvisor.Dispatch()
+	if code, was := matrix.Main(); was {
+		os.Exit(code)
+	}
 	os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -40,8 +40,8 @@ const ExitCodes = `checkfu run ends with the exit code of the command. Its own c
 A command can use these numbers too; the record (--json) says which it was.
 checkfu doctor ends with 1 where the default provider cannot run. All other
 commands end with 0, 2 or 125, but for checkfu egress receipt, which ends with 6
-where a receipt does not stand, and checkfu sandbox, whose codes are its own
-(see checkfu help conformance).
+where a receipt does not stand, checkfu egress test (see its help), and checkfu
+sandbox, whose codes are its own (see checkfu help conformance).
 `
 
 func exitCodesTopic() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/checkfu/checkfu/internal/egress/matrix"
 	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 )
@@ -18,6 +19,9 @@ import (
 // The test binary is checkfu where a script calls it so.
 func TestMain(m *testing.M) {
 	gvisor.Dispatch()
+	if code, was := matrix.Main(); was {
+		os.Exit(code)
+	}
 	testscript.Main(m, map[string]func(){
 		"checkfu": func() {
 			os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

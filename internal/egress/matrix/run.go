@@ -30,12 +30,7 @@ type Options struct {
 // Errors: *launch.MissingError; *UnknownError; *lab.Error where no lab can be
 // built. What goes wrong later is in the rows.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	if len(o.Topologies) == 0 {
-		o.Topologies = lab.Topologies()
-	}
-	if len(o.Configurations) == 0 {
-		o.Configurations = Configurations()
-	}
+	o = o.whole()
 	cases, err := choose(Cases(), o.Cases)
 	if err != nil {
 		return nil, err
@@ -73,11 +68,29 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, errors.Join(errs...)
 }
 
+func (o Options) whole() Options {
+	if len(o.Topologies) == 0 {
+		o.Topologies = lab.Topologies()
+	}
+	if len(o.Configurations) == 0 {
+		o.Configurations = Configurations()
+	}
+	return o
+}
+
+// Rows is how many rows a run has, if nothing goes wrong.
+// Errors: *UnknownError.
+func (o Options) Rows() (int, error) {
+	o = o.whole()
+	cases, err := choose(Cases(), o.Cases)
+	return len(cases) * len(o.Topologies) * len(o.Configurations), err
+}
+
 // UnknownError is a case that there is not.
 type UnknownError struct{ Case string }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("case %q: expected E01 to A17, or a letter", e.Case)
+	return fmt.Sprintf("case: expected one of E01 to E53, P01 to P90, R01 to R13, D01 to D38, A01 to A17, or a letter, got %q", e.Case)
 }
 
 func choose(cases []Case, filters []string) ([]Case, error) {

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/egress/lab"
+	"github.com/checkfu/checkfu/internal/egress/matrix"
+)
+
+// egressFlags are what a person says about a run of the matrix.
+type egressFlags struct {
+	topologies, configurations, cases []string
+	noMutants, list, asJSON           bool
+	junit                             string
+}
+
+func (a *app) testEgressCommand() *cobra.Command {
+	f := &egressFlags{}
+	cmd := &cobra.Command{
+		Use: "test", Short: "Attack the egress guard and judge it from all other sides", Args: noArguments,
+		Long: `Run the hostile cases of egress against the guard of this build, in a small
+internet of network namespaces on this machine. Nothing leaves the machine, and
+nothing is left behind; it needs root.
+
+A case is judged by five things together: the guard's answer, which address
+accepted a connection, every packet that arrived, the questions to the resolver,
+and the guard's own decision line. A refusal counts only where the address that
+was refused was reached directly in the same run. Everything runs on three
+topologies (socket-file, inside-listener, veth) and in three configurations: the
+guard alone, the kernel's gate alone, and both. Then guards with one fault each
+run against the case that must catch it.
+
+The report is diagnostic: a run that you make yourself raises no grade.
+
+Ends with 0 where every case passed and every fault was caught, with 1 where a
+case failed, with 3 where the run is incomplete (cases that are not run yet, or
+were not asked for), with 4 where something could not be judged or a fault was
+not caught, with 2 for a wrong flag, and with 125 where there is no root.`,
+		Example: `  sudo checkfu egress test
+  sudo checkfu egress test --topology socket-file --case P --junit egress.xml
+  sudo checkfu egress test --case E42 --case D16 --json
+  checkfu egress test --list`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.testEgress(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.topologies, "topology", nil, "topologies, with commas or repeated: socket-file, inside-listener, veth (default all)")
+	flags.StringArrayVar(&f.configurations, "configuration", nil, "configurations: guard, kernel, both (default all)")
+	flags.StringArrayVar(&f.cases, "case", nil, "cases by id, or a letter for all of a fact: E, P, R, D, A (the run is then incomplete)")
+	flags.BoolVar(&f.noMutants, "no-mutants", false, "run no guards with faults (the run is then incomplete)")
+	flags.BoolVar(&f.list, "list", false, "list the cases and run nothing")
+	flags.BoolVar(&f.asJSON, "json", false, "print the report as canonical JSON")
+	flags.StringVar(&f.junit, "junit", "", "file for a JUnit report, - for standard output")
+	return cmd
+}
+
+// options turns the flags into options of the matrix.
+// Errors: *argument.Error.
+func (f *egressFlags) options() (matrix.Options, error) {
+	o := matrix.Options{NoMutants: f.noMutants, Cases: slices.Collect(split(f.cases))}
+	for word := range split(f.topologies) {
+		if !slices.Contains(lab.Topologies(), lab.Topology(word)) {
+			return o, argument.Unexpected("--topology", "socket-file, inside-listener or veth", word)
+		}
+		if !slices.Contains(o.Topologies, lab.Topology(word)) {
+			o.Topologies = append(o.Topologies, lab.Topology(word))
+		}
+	}
+	for word := range split(f.configurations) {
+		if !slices.Contains(matrix.Configurations(), matrix.Configuration(word)) {
+			return o, argument.Unexpected("--configuration", "guard, kernel or both", word)
+		}
+		if !slices.Contains(o.Configurations, matrix.Configuration(word)) {
+			o.Configurations = append(o.Configurations, matrix.Configuration(word))
+		}
+	}
+	if _, err := o.Rows(); err != nil {
+		return o, argument.Wrong("--%v", err)
+	}
+	if f.junit == "-" && f.asJSON {
+		return o, argument.Unexpected("--junit", "another place than --json has", f.junit)
+	}
+	if f.junit != "" && f.junit != "-" {
+		return o, checkSink("--junit", f.junit)
+	}
+	return o, nil
+}
+
+func (a *app) testEgress(ctx context.Context, f *egressFlags) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	if f.list {
+		return a.listEgress(o)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("egress test: expected root, which makes network namespaces: run it with sudo")
+	}
+	total, _ := o.Rows() // it was asked before
+	bar, done := a.progress(f.asJSON), 0
+	ctx, stop := interruptible(ctx, func(note string) { fmt.Fprintln(a.stderr, note) })
+	defer stop()
+	o.Progress = func(row report.Row) {
+		done++
+		bar.show("egress cases", int64(min(done, total)), int64(total), false)
+	}
+	r, err := matrix.Run(ctx, o)
+	bar.end()
+	if r == nil {
+		return err
+	}
+	a.code = int(r.ExitCode)
+	if f.junit != "" {
+		data, junit := r.JUnit()
+		if junit == nil {
+			junit = a.writeDocument(f.junit, data)
+		}
+		err = errors.Join(err, junit)
+	}
+	switch {
+	case f.asJSON:
+		data, encode := r.JSON()
+		if encode == nil {
+			_, encode = fmt.Fprintf(a.stdout, "%s\n", data)
+		}
+		err = errors.Join(err, encode)
+	case f.junit != "-":
+		err = errors.Join(err, r.Table(a.stdout))
+	}
+	return err
+}
+
+// listEgress prints the cases that were asked for.
+func (a *app) listEgress(o matrix.Options) error {
+	for _, c := range matrix.Cases() {
+		if len(o.Cases) == 0 || slices.Contains(o.Cases, c.ID) || slices.Contains(o.Cases, c.ID[:1]) {
+			var facts []string
+			for _, fact := range c.Facts {
+				facts = append(facts, string(fact))
+			}
+			if _, err := fmt.Fprintf(a.stdout, "%s  %-3s %s\n", c.ID, strings.Join(facts, ""), c.Title); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
