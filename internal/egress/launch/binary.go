@@ -67,18 +67,32 @@ func (p Program) Digest() (string, error) {
 
 // executables are the binaries as files in memory, made when they are first
 // used and kept while this process lives: all that it starts share their pages.
-var executables = map[Program]func() (*os.File, error){
-	GuardProgram: sync.OnceValues(func() (*os.File, error) { return executable(GuardProgram) }),
-	RelayProgram: sync.OnceValues(func() (*os.File, error) { return executable(RelayProgram) }),
+var executables struct {
+	sync.Mutex
+	files map[Program]*os.File
 }
 
-// executable is a file in memory that nobody can change.
+// executable is a file in memory that nobody can change. A failure is not kept:
+// descriptors or memory may have been short for a moment.
 func executable(p Program) (*os.File, error) {
+	executables.Lock()
+	defer executables.Unlock()
+	if f := executables.files[p]; f != nil {
+		return f, nil
+	}
 	b, err := p.Bytes()
 	if err != nil {
 		return nil, err
 	}
-	return sealed(string(p), b, unix.MFD_EXEC)
+	f, err := sealed(string(p), b, unix.MFD_EXEC)
+	if err != nil {
+		return nil, &StartError{Program: p, Err: err}
+	}
+	if executables.files == nil {
+		executables.files = map[Program]*os.File{}
+	}
+	executables.files[p] = f
+	return f, nil
 }
 
 // sealed makes a file in memory of b, to be read from its beginning.

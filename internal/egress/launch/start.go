@@ -88,7 +88,7 @@ const maxLine = 64 << 10
 func (l Launcher) start(ctx context.Context, program Program, uid int, config []byte, listener, log *os.File) (*Process, error) {
 	binary, err := l.Executable, error(nil)
 	if binary == nil {
-		if binary, err = executables[program](); err != nil {
+		if binary, err = executable(program); err != nil {
 			return nil, err
 		}
 	}
