@@ -41,7 +41,7 @@ function found(path) {
  * The descriptor of a directory below base; the caller closes it.
  * @param {string} base
  * @param {Buffer[]} names
- * @param {string} path for the failure
+ * @param {string | undefined} path for the failure
  * @param {number} [owner] of what is made where it is missing; nothing is made without
  */
 export function descend(base, names, path, owner) {
@@ -104,7 +104,7 @@ export function regular(base, names, path) {
  * Opens for reading what was looked at, whatever its name is now. A workload may hold
  * a lease on it, and an open that waits for that waits for 45 seconds.
  * @param {number} fd
- * @param {string} path
+ * @param {string} [path] for the failure
  */
 export function reopen(fd, path) {
   const stats = fstatSync(fd);
@@ -181,10 +181,10 @@ function put(path, data, executable) {
   }
 }
 
-/** The failure that a member answers with. @param {unknown} why @param {string} path */
+/** The failure that a member answers with. @param {unknown} why @param {string} [path] */
 export function full(why, path) {
   const code = codeOf(why);
   if (code === undefined) return why;
-  if (code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG") return unavailable("resources", "room for the file", "disk_bytes");
+  if (code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG") return unavailable("resources", "room for it", "disk_bytes");
   return failed("provider_error", path, String(why));
 }

@@ -14,7 +14,12 @@ export class Instance {
   running = new Set();
   /** Operations that made it, until somebody named it. @type {Operation[]} */
   handoffs = [];
+  /** Nothing is let in any more, and nothing is left of it soon. */
   gone = false;
+  /** Nothing runs in it any more. */
+  stopped = false;
+  /** It is being released. */
+  releasing = false;
   seen = new Date().toISOString();
   /** @type {Promise<void> | undefined} */
   ending;
@@ -35,11 +40,11 @@ export class Instance {
     this.table = this.disk + ".mounts";
   }
 
-  /** Makes its disk and its root; nothing is left of one that fails. @param {(disk: string) => Promise<void>} [fill] puts something in its places */
+  /** Makes its disk and its root; nothing is left of one that fails. @param {() => Promise<void> | undefined} [fill] puts something in its places */
   async begin(fill) {
     try {
       await makeDisk(this.disk, this.value.profile.resource_limits.disk_bytes, this.places);
-      await fill?.(this.disk);
+      await fill?.();
       await makeRoot(this.disk, this.places);
     } catch (why) {
       await this.end();
@@ -64,11 +69,22 @@ export class Instance {
     return new Set(deeper.map((p) => key(this.below(place, p.path).names)));
   }
 
-  /** Ends what runs in it at its deadline; it stays until it is swept. */
+  /** Whether its files are to outlive it. */
+  get durable() {
+    return this.value.profile.retention_mode === "durable";
+  }
+
+  /** Ends what runs in it at its deadline; it stays until it is swept, and the files of a durable one until then. */
   watch() {
     const left = Date.parse(this.value.expires_at) - Date.now();
-    if (left <= 0) this.end().catch((why) => console.error(`${NAME}: ${this.id} ends later: ${why}`));
-    else this.timer = setTimeout(() => this.watch(), Math.min(left, 2 ** 31 - 1)).unref(); // the longest that a timer takes
+    if (left > 0) this.timer = setTimeout(() => this.watch(), Math.min(left, 2 ** 31 - 1)).unref(); // the longest that a timer takes
+    else (this.durable ? this.stop() : this.end()).catch((why) => console.error(`${NAME}: ${this.id} ends later: ${why}`));
+  }
+
+  /** Ends what runs in it; nothing starts any more. */
+  async stop() {
+    this.stopped = true;
+    await Promise.all([...this.running].map((command) => command.kill()));
   }
 
   /** Ends everything and erases every trace. Safe to repeat. */
@@ -76,7 +92,7 @@ export class Instance {
     this.gone = true;
     return (this.ending ??= (async () => {
       clearTimeout(this.timer);
-      await Promise.all([...this.running].map((command) => command.kill()));
+      await this.stop();
       await unmake(this.disk);
     })().catch((why) => {
       this.ending = undefined; // for whoever tries again

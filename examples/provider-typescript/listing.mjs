@@ -40,7 +40,7 @@ export class Pace {
  * Everything below a directory, a directory before what is in it, by name.
  * @param {string} base
  * @param {Buffer[]} names of the directory, below base
- * @param {string} path for the failure
+ * @param {string | undefined} path for the failure
  * @param {{ pace: Pace, skip?: Set<string>, whole?: boolean }} o skip are directories of
  *   other places; a whole walk is of one moment, or fails
  * @returns {AsyncGenerator<Found>}
@@ -120,7 +120,7 @@ export const key = (names) => names.map((name) => name.toString("latin1")).join(
  * appended meanwhile is not read, for there may be no end of it.
  * @param {number} fd of look
  * @param {Pace} pace
- * @param {string} path for the failure
+ * @param {string | undefined} path for the failure
  * @param {(part: Buffer) => void} [each] is given the bytes
  */
 export async function digested(fd, pace, path, each) {
@@ -173,7 +173,7 @@ export async function list(base, names, path, { most, project, skip, pace }) {
   return all.sort((a, b) => Buffer.compare(a.raw, b.raw)).map(({ entry }) => entry);
 }
 
-/** Where a link leads. It is read by its name, so that it can be another by now. @param {number} directory @param {Buffer[]} names @param {string} path */
+/** Where a link leads. It is read by its name, so that it can be another by now. @param {number} directory @param {Buffer[]} names @param {string} [path] */
 export function target(directory, names, path) {
   try {
     return readlinkSync(at(directory, names[names.length - 1] ?? Buffer.alloc(0)), { encoding: "buffer" });

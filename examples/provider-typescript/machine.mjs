@@ -13,7 +13,7 @@ import { setTimeout as after } from "node:timers/promises";
 
 import { unescape } from "./codec.mjs";
 import { Failure, failed } from "./failure.mjs";
-import { ENVIRONMENT } from "./root.mjs";
+import { ENVIRONMENT, host } from "./root.mjs";
 import { OWNER, ROOTLESS, USER } from "./settings.mjs";
 
 /** @typedef {import("node:child_process").ChildProcess} ChildProcess */
@@ -48,26 +48,20 @@ function heard(stream) {
 
 /**
  * Three pipes. Node makes none, only sockets, which cannot be opened again as
- * /dev/stdin; so bash makes them, and they are opened through what it has open.
- * Our ends do not block, those of the command do.
+ * /dev/stdin; so mkfifo does, and their names are gone at once. Our ends do not block;
+ * the command opens its own.
+ * @param {string} path for their names
  */
-async function pipes() {
-  const { O_RDONLY, O_WRONLY, O_NONBLOCK } = constants;
-  const maker = spawn("bash", ["-c", "exec 3< <(:) 4< <(:) 5< <(:); echo; read -r _"], { stdio: ["pipe", "pipe", "ignore"], env: ENVIRONMENT, cwd: "/" });
-  const ended = closed(maker);
-  maker.stdin.on("error", () => {});
-  try {
-    await Promise.race([ended, new Promise((made) => maker.stdout.once("data", made))]);
-    return [3, 4, 5].map((fd) => {
-      const path = `/proc/${maker.pid}/fd/${fd}`, incoming = fd === 3;
-      const theirs = openSync(path, incoming ? O_RDONLY : O_WRONLY);
-      fchownSync(theirs, OWNER, OWNER);
-      return { theirs, ours: new Socket({ fd: openSync(path, (incoming ? O_WRONLY : O_RDONLY) | O_NONBLOCK), readable: !incoming, writable: incoming }) };
-    });
-  } finally {
-    maker.stdin.destroy();
-    await ended;
-  }
+async function pipes(path) {
+  const { O_RDONLY, O_WRONLY, O_NONBLOCK } = constants, names = ["in", "out", "err"].map((name) => `${path}.${name}`);
+  await host("mkfifo", "--mode=600", ...names);
+  return names.map((name, i) => {
+    const incoming = i === 0, [reader, writer] = [O_RDONLY, O_WRONLY].map((way) => openSync(name, way | O_NONBLOCK));
+    if (reader === undefined || writer === undefined) throw failed("provider_error");
+    unlinkSync(name);
+    fchownSync(reader, OWNER, OWNER);
+    return { theirs: incoming ? reader : writer, ours: new Socket({ fd: incoming ? writer : reader, readable: !incoming, writable: incoming }) };
+  });
 }
 
 /** A command in a machine of its own. Whoever makes one has to kill() it in the end, also where it ended by itself. */
@@ -98,7 +92,7 @@ export class Command {
     this.alive();
     const late = setTimeout(() => void this.kill(), START);
     const { instance, nonce } = this, file = `${instance.state}/${nonce}`;
-    const [ready, [input, out, err]] = await Promise.all([this.machine(), pipes()]);
+    const [ready, [input, out, err]] = await Promise.all([this.machine(), pipes(file)]);
     writeFileSync(file, words(request), { mode: 0o600 });
     const told = openSync(file, "r");
     unlinkSync(file);
@@ -253,7 +247,7 @@ function collect(stream, most, over) {
  * @param {Buffer} stdin
  */
 export async function execute(instance, request, stdin) {
-  if (instance.gone) throw failed("instance_lost");
+  if (instance.stopped) throw failed("instance_lost");
   const command = new Command(instance), most = request.output_limit_bytes;
   /** @type {NodeJS.Timeout | undefined} */
   let timer;

@@ -20,7 +20,7 @@ first)
   set -e
   mount --all --fstab "$3"
   cd "$2"
-  hostname machine
+  echo machine >proc/sys/kernel/hostname
   echo 0x9 >sys/class/net/lo/flags # up; loopback is the whole network
   umount sys
   pivot_root . run

@@ -1,16 +1,21 @@
 // Starts the provider: CHECKFU_LISTEN says where, CHECKFU_TOKEN who may call,
-// CHECKFU_STATE where its instances lie. SIGTERM ends it and all of them.
-import { mkdirSync, mkdtempSync, rmdirSync } from "node:fs";
+// CHECKFU_STATE where its instances lie, and what outlives them. SIGTERM ends it and
+// all of them.
+import { spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, openSync, readdirSync, rmSync, rmdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { Instance } from "./instance.mjs";
+import { Journal } from "./journal.mjs";
+import { Log } from "./log.mjs";
 import { Provider } from "./provider.mjs";
-import { host } from "./root.mjs";
+import { ENVIRONMENT, host } from "./root.mjs";
 import { Service, listen } from "./server.mjs";
-import { CAPABILITIES, NAME } from "./settings.mjs";
+import { CAPABILITIES, DURABLE, NAME } from "./settings.mjs";
+import { Snapshots } from "./snapshots.mjs";
 
-const NO_NAMESPACES = 4;
+const NO_NAMESPACES = 4, RUN = "run-";
 
 /** @param {number} code @param {string} message */
 function leave(code, message) {
@@ -43,6 +48,51 @@ const reason = (why) => {
   return (fields?.message ?? message ?? String(why)).replaceAll("\n", " ").trim();
 };
 
+/**
+ * Takes a state directory for this provider alone, as long as it lives, and clears away
+ * what is left of an earlier one. Its instances are gone; snapshots and journal stay.
+ * @param {string} parent
+ */
+function claim(parent) {
+  const held = openSync(parent, "r");
+  // The lock is the descriptor's, not that of the program that asks for it.
+  const { status, error } = spawnSync("flock", ["--nonblock", "3"], { stdio: ["ignore", "ignore", "ignore", held], env: ENVIRONMENT });
+  if (status !== 0) throw new Error(`${parent}: another provider holds it${error ? ", or " + error.message : ""}`);
+  for (const name of readdirSync(parent)) if (name.startsWith(RUN)) rmdirSync(join(parent, name));
+}
+
+/** Serves until it is told to end. @param {string} parent @param {string} address @param {string} token */
+async function serve(parent, address, token) {
+  if (DURABLE) claim(parent);
+  const state = mkdtempSync(join(parent, RUN)); // what a crash left there is not ours to know, where nobody has the directory alone
+  const stopped = new Promise((stop) => ["SIGTERM", "SIGINT"].forEach((s) => process.once(s, stop)));
+  /** @type {Provider | undefined} */
+  let provider;
+  try {
+    try {
+      // All of it is memory: nothing of a workload comes on a disk but by a snapshot.
+      await host("mount", "-t", "tmpfs", "-o", "nosuid,nodev,mode=700", "tmpfs", state);
+      await probe(state);
+    } catch (why) {
+      return leave(NO_NAMESPACES, `this machine gives no namespaces of their own to commands (${reason(why)}); nothing runs without them`);
+    }
+    const snapshots = DURABLE ? new Snapshots(join(parent, "snapshots")) : undefined;
+    // The journal survives whatever its operations speak of.
+    const journal = new Journal((operation) => provider?.lives(operation) ?? false, DURABLE ? new Log(join(parent, "journal")) : undefined);
+    provider = new Provider(state, journal, snapshots);
+    const server = await listen(address, new Service(token, provider));
+    await stopped;
+    server.close();
+    server.closeAllConnections();
+  } catch (why) {
+    leave(1, reason(why));
+  } finally {
+    await provider?.close();
+    await host("umount", "--lazy", state).catch(() => {});
+    rmdirSync(state);
+  }
+}
+
 async function main() {
   process.umask(0o022);
   const { CHECKFU_TOKEN: token = "", CHECKFU_LISTEN: address = "", CHECKFU_STATE: given } = process.env;
@@ -50,31 +100,12 @@ async function main() {
   if (!/^[A-Za-z0-9._~+/=-]{32,512}$/.test(token) || !address) {
     return leave(1, "set CHECKFU_LISTEN to unix:PATH or HOST:PORT and CHECKFU_TOKEN to 32 to 512 characters");
   }
-  const parent = given || join(tmpdir(), NAME);
-  mkdirSync(parent, { recursive: true });
-  const state = mkdtempSync(join(parent, "run-")); // what a crash left there is not ours to know
-  const stopped = new Promise((stop) => ["SIGTERM", "SIGINT"].forEach((s) => process.once(s, stop)));
-  /** @type {Service | undefined} */
-  let service;
+  const parent = given || mkdtempSync(join(tmpdir(), NAME + "-")); // of its own, and taken away at its end
   try {
-    try {
-      // All of it is memory: nothing of a workload comes on a disk.
-      await host("mount", "-t", "tmpfs", "-o", "nosuid,nodev,mode=700", "tmpfs", state);
-      await probe(state);
-    } catch (why) {
-      return leave(NO_NAMESPACES, `this machine gives no namespaces of their own to commands (${reason(why)}); nothing runs without them`);
-    }
-    service = new Service(token, (epochOf) => new Provider(state, epochOf));
-    const server = await listen(address, service);
-    await stopped;
-    server.close();
-    server.closeAllConnections();
-  } catch (why) {
-    leave(1, reason(why));
+    mkdirSync(parent, { recursive: true });
+    await serve(parent, address, token);
   } finally {
-    await service?.provider.close();
-    await host("umount", "--lazy", state).catch(() => {});
-    rmdirSync(state);
+    if (!given) rmSync(parent, { recursive: true, force: true });
   }
 }
 

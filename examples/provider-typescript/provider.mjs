@@ -2,15 +2,17 @@
 // returns its answer.
 import { randomBytes } from "node:crypto";
 
-import { canonical, digest, frame, output, unescape } from "./codec.mjs";
+import { admit, checkBatch, checkClone, checkCutoff, checkProgram, checkRead, checkReference, clean, inTime } from "./admit.mjs";
+import { Framed, Streamed, data, pages, say, streamed } from "./answer.mjs";
+import { canonical, digest } from "./codec.mjs";
 import * as contained from "./contained.mjs";
 import { Failure, conflict, failed, invalid, unavailable } from "./failure.mjs";
 import { Instance } from "./instance.mjs";
 import { Pace, list } from "./listing.mjs";
 import { now } from "./machine.mjs";
-import { OUTPUTS, RESERVED, parts, within } from "./places.mjs";
+import { OUTPUTS } from "./places.mjs";
 import { Process } from "./process.mjs";
-import { CAPABILITIES, DAY_ONE, IMAGE, MAX_WAIT_MS, WIRE } from "./settings.mjs";
+import { CAPABILITIES, DAY_ONE, MAX_WAIT_MS, WIRE } from "./settings.mjs";
 
 /** @typedef {import("./journal.mjs").Operation} Operation */
 
@@ -27,44 +29,10 @@ import { CAPABILITIES, DAY_ONE, IMAGE, MAX_WAIT_MS, WIRE } from "./settings.mjs"
  * @property {Operation} [operation] where it changes something
  */
 
-/** An answer of frames. */
-export class Framed {
-  /** @param {Buffer[]} frames */
-  constructor(...frames) {
-    this.body = Buffer.concat(frames);
-  }
-}
-
-/** An answer of frames that is made while it is sent. Up to its first frame it can still be a refusal. */
-export class Streamed {
-  /** @param {AsyncIterable<Buffer>} frames @param {() => void} [leave] is told when the connection is gone */
-  constructor(frames, leave = () => {}) {
-    this.frames = frames;
-    this.leave = leave;
-  }
-}
-
-const MAX_FRAME_DATA = (1 << 20) - 8;
-/** The most that a page and all pages of a listing may take, in bytes. */
-const PAGE = 512 << 10, LISTING = 60 << 20;
-
-/** @param {Buffer} content */
-function* data(content) {
-  for (let at = 0; at < content.length; at += 1 << 20) yield frame(2, content.subarray(at, at + (1 << 20)));
-}
-
-/** @param {number} type @param {unknown} value */
-const say = (type, value) => frame(type, Buffer.from(canonical(value)));
-
-/** @param {number} type @param {Buffer} content */
-function streamed(type, content) {
-  const frames = [];
-  for (let at = 0; at < content.length; at += MAX_FRAME_DATA) frames.push(output(type, at, content.subarray(at, at + MAX_FRAME_DATA)));
-  return Buffer.concat(frames);
-}
+/** What a batch says of a file; anything else is a failure of the batch. */
+const REFUSALS = new Set(["outside_root", "not_found", "not_regular", "too_large"]);
 
 const { provider, provider_revision, materialization_revision, placement } = CAPABILITIES;
-const TARGET = { provider, provider_revision, materialization_revision, placement };
 
 /** All instances. */
 export class Provider {
@@ -75,11 +43,18 @@ export class Provider {
 
   /**
    * @param {string} state its directory
-   * @param {(leaseId: string) => number} epochOf the highest epoch of a lease
+   * @param {import("./journal.mjs").Journal} journal
+   * @param {import("./snapshots.mjs").Snapshots} [snapshots] where they are offered
    */
-  constructor(state, epochOf) {
+  constructor(state, journal, snapshots) {
     this.state = state;
-    this.epochOf = epochOf;
+    this.journal = journal;
+    this.snapshots = snapshots;
+    // What an earlier provider made can be undone by this one.
+    for (const operation of journal.operations.values()) {
+      operation.undo = () => this.undo(operation);
+      if (!operation.owned && !operation.rolledBack) snapshots?.all.get(operation.snapshot ?? "")?.handoffs.push(operation);
+    }
   }
 
   // --- what calls have in common ---
@@ -93,23 +68,46 @@ export class Provider {
     const { instance_id } = call.request, instance = this.instances.get(instance_id);
     if (!instance) throw new Failure("SandboxInstanceNotFound", { instance_id });
     const { lease_id, expires_at, state: has } = instance.value;
-    if (lease_id !== call.leaseId) throw new Failure("WireLeaseFenced", { lease_epoch: this.epochOf(lease_id) });
-    for (const operation of instance.handoffs.splice(0)) operation.owned = true;
+    if (lease_id !== call.leaseId) throw new Failure("WireLeaseFenced", { lease_epoch: this.journal.epochs.get(lease_id) ?? 0 });
+    for (const operation of instance.handoffs.splice(0)) operation.own();
     if (state && has !== state) throw conflict(state, has);
     if (now() >= expires_at && !["release", "snapshot", "process_wait"].includes(call.endpoint)) throw conflict("before expires_at " + expires_at, "expired");
     instance.seen = now();
     return instance;
   }
 
-  /** Destroys an instance, if there is one. @param {string} id */
+  /** Destroys an instance, if there is one; that of an earlier provider is gone. @param {string} id */
   async take(id) {
     await this.instances.get(id)?.end();
     this.instances.delete(id);
     for (const of of this.processes.keys()) if (of.startsWith(id + " ")) this.processes.delete(of);
+    this.journal.gone(id);
   }
 
+  /** Ends all instances, and their owners will ask for them. */
   async close() {
-    await Promise.all([...this.instances.keys()].map((id) => this.take(id)));
+    await Promise.all([...this.instances.values()].map((instance) => instance.end()));
+  }
+
+  /** Undoes what an operation made. @param {Operation} operation */
+  async undo({ instance, snapshot }) {
+    if (instance !== undefined) await this.take(instance);
+    if (snapshot !== undefined) await this.snapshots?.destroy(snapshot);
+  }
+
+  /** Whether what an operation made is there. @param {Operation} operation */
+  lives({ instance = "", snapshot = "" }) {
+    return this.instances.has(instance) || this.snapshots?.all.has(snapshot) || false;
+  }
+
+  /**
+   * The operation of a call, with what undoes it.
+   * @param {Call<unknown>} call
+   */
+  operation({ operation }) {
+    if (!operation) throw failed("provider_error"); // each of these endpoints is journaled
+    operation.undo = () => this.undo(operation);
+    return operation;
   }
 
   /**
@@ -117,17 +115,37 @@ export class Provider {
    * @template T
    * @param {Call<unknown>} call
    * @param {T} value
-   * @param {Instance} [instance]
    */
-  handoff(call, value, instance) {
-    const { operation } = call;
-    if (!operation) throw failed("provider_error"); // each of these endpoints is journaled
-    if (instance) {
-      instance.handoffs.push(operation);
-      operation.instance = instance.id;
-      operation.undo = () => this.take(instance.id);
+  handoff(call, value) {
+    return { value, rollback: { operation_id: this.operation(call).id } };
+  }
+
+  /**
+   * Makes an instance.
+   * @param {Call<unknown>} call
+   * @param {Wire.ProvisionRequest} request
+   * @param {Wire.State} state
+   * @param {(instance: Instance) => Promise<void>} [fill] puts something in its places
+   */
+  async allocate(call, request, state, fill) {
+    const operation = this.operation(call);
+    const instance = new Instance(this.state, {
+      ...request, instance_id: "inst-" + randomBytes(16).toString("hex"), provider, placement, state, output_path: OUTPUTS,
+      materialization: {
+        profile_digest: profileDigest(request.profile), image_reference: request.root_image,
+        image_digest: request.root_image.slice(request.root_image.lastIndexOf("@") + 1), provider_revision, materialization_revision,
+      },
+    });
+    await operation.makes({ instance: instance.id }, request.expires_at);
+    try {
+      await instance.begin(() => fill?.(instance));
+    } catch (why) {
+      this.journal.gone(instance.id);
+      throw contained.full(why);
     }
-    return { value, rollback: { operation_id: operation.id } };
+    this.instances.set(instance.id, instance);
+    instance.handoffs.push(operation);
+    return this.handoff(call, instance.value);
   }
 
   // --- the members ---
@@ -142,17 +160,7 @@ export class Provider {
     if (request.lease_id !== call.leaseId) throw new Failure("WireMalformed", { pointer: "lease_id" });
     if (request.lease_epoch !== call.leaseEpoch) throw new Failure("WireMalformed", { pointer: "lease_epoch" });
     admit(request);
-    const { base_image, packages } = request.profile;
-    const instance = new Instance(this.state, {
-      ...request, instance_id: "inst-" + randomBytes(16).toString("hex"), provider, placement, state: "provisioning", output_path: OUTPUTS,
-      materialization: {
-        profile_digest: digest(canonical({ base_image, packages })), image_reference: request.root_image,
-        image_digest: request.root_image.slice(request.root_image.lastIndexOf("@") + 1), provider_revision, materialization_revision,
-      },
-    });
-    await instance.begin();
-    this.instances.set(instance.id, instance);
-    return this.handoff(call, instance.value, instance);
+    return this.allocate(call, request, "provisioning");
   }
 
   /** @param {Call<Wire.FileCall>} call */
@@ -172,8 +180,11 @@ export class Provider {
   /** @param {Call<Wire.InstanceRequest>} call */
   activate(call) {
     const instance = this.named(call, "provisioning");
+    const operation = this.operation(call);
     instance.value = { ...instance.value, state: "active" };
-    return this.handoff(call, instance.value, instance);
+    operation.instance = instance.id;
+    instance.handoffs.push(operation);
+    return this.handoff(call, instance.value);
   }
 
   /** @param {Call<Wire.ExecuteCall>} call */
@@ -260,26 +271,77 @@ export class Provider {
     return new Framed(...pages(entries, root), say(1, { count: entries.length, ...(project ? { complete: true } : {}) }));
   }
 
-  /** @param {Call<Wire.InstanceRequest>} call */
-  snapshot(call) {
-    this.named(call, "active");
-    throw new Failure("SandboxSnapshotForbidden", { instance_id: call.request.instance_id }); // all is zero retention here
+  // --- snapshots, and the end ---
+
+  /** What is captured of an instance. @param {Wire.Instance} value @param {string} expires_at @returns {Omit<import("./snapshots.mjs").Kept, "files">} */
+  captured({ instance_id, provider, placement, workspace_id, session_id, profile, materialization, mounts }, expires_at) {
+    return {
+      mounts, disk_bytes: profile.resource_limits.disk_bytes,
+      reference: {
+        snapshot_id: "", provider, placement, source_instance_id: instance_id, workspace_id, session_id, profile_id: profile.profile_id,
+        profile_version: profile.profile_version, profile_digest: materialization.profile_digest, created_at: now(), expires_at,
+      },
+    };
   }
 
-  clone_snapshot() {
-    throw unavailable("snapshot_clone");
+  /** @param {Call<Wire.SnapshotRequest>} call */
+  async snapshot(call) {
+    const instance = this.named(call, "active"), { snapshots } = this, { expires_at } = call.request;
+    if (!snapshots || !instance.durable) throw new Failure("SandboxSnapshotForbidden", { instance_id: instance.id });
+    inTime(instance.value.expires_at);
+    inTime(expires_at);
+    const reference = await snapshots.capture(this.operation(call), this.captured(instance.value, expires_at), instance.disk, pace(instance));
+    return this.handoff(call, reference);
   }
 
-  resume() {
-    throw unavailable("snapshots");
+  /** @param {Call<Wire.CloneRequest>} call */
+  async clone_snapshot(call) {
+    const { snapshots } = this, { snapshot, target_session_id } = call.request;
+    if (!snapshots) throw unavailable("snapshot_clone");
+    checkClone(call.request);
+    const source = snapshots.named(snapshot), { reference } = source.kept, created = now();
+    const clone = { ...reference, session_id: target_session_id, created_at: created > reference.created_at ? created : reference.created_at };
+    return this.handoff(call, await snapshots.clone(this.operation(call), source, clone));
   }
 
   /** @param {Call<Wire.ReleaseRequest>} call */
   async release(call) {
-    const instance = this.named(call, "active");
-    if (call.request.expires_at !== undefined) throw invalid("expires_at: expected none with zero retention");
-    await this.take(instance.id);
-    return this.handoff(call, { disposition: "destroyed" });
+    const instance = this.named(call, "active"), { snapshots } = this, { expires_at } = call.request;
+    if (instance.durable !== (expires_at !== undefined)) throw invalid("expires_at: expected a deadline exactly where a snapshot is settled");
+    if (!snapshots || expires_at === undefined) {
+      await this.take(instance.id);
+      return this.handoff(call, { disposition: "destroyed" });
+    }
+    inTime(expires_at);
+    if (instance.releasing) throw new Failure("SandboxInstanceNotFound", { instance_id: instance.id }); // of two one wins
+    instance.releasing = true;
+    try {
+      await instance.stop();
+      const snapshot = await snapshots.capture(this.operation(call), this.captured(instance.value, expires_at), instance.disk, pace(instance));
+      await this.take(instance.id);
+      return this.handoff(call, { disposition: "released", snapshot });
+    } finally {
+      instance.releasing = false; // one that failed stays, for another release
+    }
+  }
+
+  /** @param {Call<Wire.ResumeRequest>} call */
+  async resume(call) {
+    const { snapshots } = this, { request, snapshot } = call.request;
+    if (!snapshots) throw unavailable("snapshots");
+    checkReference(snapshot);
+    admit(request);
+    const from = snapshots.named(snapshot), { reference, mounts } = from.kept, { profile } = request;
+    /** @type {[string, unknown, unknown][]} */
+    const agree = [
+      ["workspace_id", reference.workspace_id, request.workspace_id], ["session_id", reference.session_id, request.session_id],
+      ["profile_id", reference.profile_id, profile.profile_id], ["profile_version", reference.profile_version, profile.profile_version],
+      ["profile_digest", reference.profile_digest, profileDigest(profile)],
+    ];
+    for (const [field, want, got] of agree) if (want !== got) throw conflict(`snapshot.${field} ${want}`, String(got));
+    if (profile.retention_mode !== "durable") throw unavailable("retention", profile.retention_mode, "durable");
+    if (canonical(request.mounts) !== canonical(mounts)) throw unavailable("mounts", "another mount plan", "the plan of the snapshot");
+    return this.allocate(call, request, "active", (instance) => snapshots.restore(from, instance.disk, pace(instance)));
   }
 
   /** @param {Call<Wire.InstanceRequest>} call */
@@ -288,20 +350,22 @@ export class Provider {
     return {};
   }
 
-  destroy_snapshot() {
+  /** @param {Call<{ snapshot_id: string }>} call */
+  async destroy_snapshot(call) {
+    await this.snapshots?.destroy(call.request.snapshot_id);
     return {};
   }
 
   /** @param {Call<Wire.CleanupRequest>} call */
   async cleanup(call) {
-    const { request } = call;
+    const { request } = call, { instances, journal, snapshots } = this;
     checkCutoff(request);
-    const gone = [...this.instances.values()].filter((instance) => {
-      const { expires_at, lease_id, lease_epoch } = instance.value;
-      return request.now >= expires_at || (this.epochOf(lease_id) > lease_epoch && instance.seen < request.orphaned_before);
-    }).map((instance) => instance.id).sort();
-    await Promise.all(gone.map((id) => this.take(id)));
-    return { instance_ids: gone, snapshot_ids: [] };
+    const orphaned = [...instances.values()].filter(({ value: { expires_at, lease_id, lease_epoch }, seen }) =>
+      request.now >= expires_at || ((journal.epochs.get(lease_id) ?? 0) > lease_epoch && seen < request.orphaned_before));
+    const lost = [...journal.deadlines].filter(([id, deadline]) => !instances.has(id) && request.now >= deadline);
+    const instance_ids = [...orphaned.map(({ id }) => id), ...lost.map(([id]) => id)].sort(), snapshot_ids = snapshots?.orphans(request) ?? [];
+    await Promise.all([...instance_ids.map((id) => this.take(id)), ...snapshot_ids.map((id) => snapshots?.destroy(id))]);
+    return { instance_ids, snapshot_ids };
   }
 
   // --- live processes ---
@@ -374,103 +438,10 @@ export class Provider {
   }
 }
 
-// --- what a schema cannot see ---
+/** Work on the files of an instance, as long as it is there. @param {Instance} instance */
+const pace = (instance) => new Pace(() => {
+  if (instance.gone) throw new Failure("SandboxInstanceNotFound", { instance_id: instance.id });
+});
 
-/** What a batch says of a file; anything else is a failure of the batch. */
-const REFUSALS = new Set(["outside_root", "not_found", "not_regular", "too_large"]);
-
-/** Names can be long, and are longer when they are escaped. @param {unknown[]} entries @param {string} root */
-function pages(entries, root) {
-  /** @type {Buffer[]} */
-  const frames = [];
-  let page = "", count = 0, total = 0;
-  const turn = () => {
-    if (count > 0) frames.push(frame(3, Buffer.from(`{"entries":[${page}]}`)));
-    page = "";
-    count = 0;
-  };
-  for (const entry of entries) {
-    const text = canonical(entry), size = Buffer.byteLength(text);
-    total += size;
-    if (total > LISTING) throw failed("too_many_entries", root, "the listing is too long");
-    if (count === 1000 || page.length + text.length > PAGE / 2) turn();
-    page += count++ > 0 ? "," + text : text;
-  }
-  turn();
-  return frames;
-}
-
-/** The bytes of a path. @param {string} name of the field @param {string} path */
-function clean(name, path) {
-  const raw = unescape(path);
-  if (raw.length > 4096 || raw.includes(0) || parts(raw).some((p) => p.length > 255)) {
-    throw invalid(name + ": expected at most 4096 bytes without NUL, each component at most 255");
-  }
-  return raw;
-}
-
-/** @param {string} path @param {string} root */
-export function checkRead(path, root) {
-  clean("path", path);
-  clean("allowed_root", root);
-  if (!path.startsWith(root + "/")) throw invalid("path: expected a path below allowed_root");
-}
-
-/** @param {Wire.CleanupRequest} request */
-export function checkCutoff(request) {
-  if (request.orphaned_before > request.now) throw invalid("orphaned_before: expected no later than now");
-}
-
-/** @param {Pick<Wire.Command, "executable" | "arguments" | "working_directory" | "environment">} program */
-export function checkProgram(program) {
-  /** @param {string} name @param {string} text @param {number} most */
-  const bound = (name, text, most) => {
-    const raw = unescape(text);
-    if (raw.length > most || raw.includes(0)) throw invalid(`${name}: expected at most ${most} bytes without NUL`);
-  };
-  bound("executable", program.executable, 4096);
-  bound("working_directory", program.working_directory, 4096);
-  for (const word of program.arguments) bound("arguments", word, 65536);
-  for (const value of Object.values(program.environment)) bound("environment", value, 131072);
-}
-
-/** @param {Wire.ReadFilesRequest} request */
-export function checkBatch({ files, allowed_root, aggregate_maximum_bytes }) {
-  for (const { path } of files) checkRead(path, allowed_root);
-  if (files.reduce((sum, { maximum_bytes }) => sum + maximum_bytes, 0) !== aggregate_maximum_bytes) throw invalid("aggregate_maximum_bytes: expected the sum of the members");
-}
-
-/** Holds a request to the envelope, in the order of selection. @param {Wire.ProvisionRequest} request */
-export function admit(request) {
-  const { profile, target, platform } = request, limits = profile.resource_limits;
-  request.mounts.forEach(({ mount_path: path }, i) => {
-    try {
-      clean("mount_path", path);
-    } catch {
-      throw unavailable("mounts", path, "a shorter path");
-    }
-    const again = request.mounts.slice(0, i).some((m) => m.mount_path === path);
-    if (again || RESERVED.some((other) => within(path, other) || within(other, path))) throw unavailable("mounts", path, "no path twice, and no overlap with what is reserved");
-  });
-  const keys = profile.packages.map((p) => [p.manager, p.name, p.version ?? ""].join("\0"));
-  if (canonical(keys) !== canonical([...new Set(keys)].sort())) throw invalid("profile.packages: expected ascending order");
-  if (canonical(target) !== canonical(TARGET)) throw conflict(Object.values(TARGET).join(" "), Object.values(target).join(" "));
-  const { minimum_resources: low, maximum_resources: high } = CAPABILITIES;
-  const outside = RESOURCES.filter((k) => limits[k] < low[k] || limits[k] > high[k]);
-  /** @type {[string, boolean, string][]} */
-  const lacks = [
-    ["tier", !CAPABILITIES.tiers.includes(profile.tier), profile.tier],
-    ["platform", canonical(platform) !== canonical(CAPABILITIES.platforms[0]), platform.architecture],
-    ["base_image", profile.base_image !== IMAGE || request.root_image !== IMAGE, profile.base_image],
-    ["packages", profile.packages.length > 0, profile.packages[0]?.name ?? ""],
-    ["network_policy", !CAPABILITIES.network_modes.includes(profile.network_policy.mode), profile.network_policy.mode],
-    ["retention", !CAPABILITIES.retention_modes.includes(profile.retention_mode), profile.retention_mode],
-    ["resources", outside.length > 0, outside.join(", ")],
-    ["mounts", request.mounts.length > CAPABILITIES.max_mounts, `${request.mounts.length} mounts`],
-  ];
-  for (const [requirement, lacking, wanted] of lacks) if (lacking) throw unavailable(requirement, wanted);
-  if (now() >= request.expires_at) throw conflict("before expires_at " + request.expires_at, "expired");
-}
-
-/** @type {(keyof Wire.Resources)[]} */
-const RESOURCES = ["cpu_millis", "memory_bytes", "disk_bytes", "max_processes", "max_duration_seconds"];
+/** @param {Wire.Profile} profile */
+const profileDigest = ({ base_image, packages }) => digest(canonical({ base_image, packages }));

@@ -5,9 +5,10 @@ import { readFileSync, readdirSync } from "node:fs";
 
 import { Refused, strict } from "./codec.mjs";
 import { Failure, malformed } from "./failure.mjs";
-import { admit, checkBatch, checkCutoff, checkProgram, checkRead } from "./provider.mjs";
+import { admit, checkBatch, checkClone, checkCutoff, checkProgram, checkRead, checkReference } from "./admit.mjs";
 import { check } from "./schema.mjs";
 import { ENDPOINTS } from "./server.mjs";
+import { DURABLE } from "./settings.mjs";
 
 /** @typedef {{ schema: string, hex?: string, tag?: string, reason?: string }} Scenario */
 
@@ -42,7 +43,11 @@ function refusal({ schema, hex = "" }) {
 /** What the members check of a request alone. @param {string} schema @param {any} request */
 function rules(schema, request) {
   if (schema === "ProvisionRequest") admit(request);
-  else if (schema === "ExecuteCall") checkProgram(request.command);
+  else if (schema === "CloneRequest") checkClone(request);
+  else if (schema === "ResumeRequest") {
+    checkReference(request.snapshot);
+    admit(request.request);
+  } else if (schema === "ExecuteCall") checkProgram(request.command);
   else if (schema === "OpenProcessRequest") checkProgram(request.process);
   else if (schema === "ReadFileRequest") checkRead(request.path, request.allowed_root);
   else if (schema === "ReadFilesRequest") checkBatch(request);
@@ -50,7 +55,7 @@ function rules(schema, request) {
 }
 
 // Nothing of these is looked at by who does not offer what they ask for.
-const ABSENT = new Set(["CloneRequest", "ResumeRequest"]);
+const ABSENT = new Set(DURABLE ? [] : ["CloneRequest", "ResumeRequest"]);
 
 let count = 0, wrong = 0;
 for (const kind of ["message", "refused-message", "refused-request"]) {
@@ -60,7 +65,7 @@ for (const kind of ["message", "refused-message", "refused-request"]) {
     if (kind === "refused-message") want = "WireMalformed";
     else if (kind === "refused-request") want = [scenario.tag, scenario.reason].join(" ").trim();
     // Right, and of another provider than this one.
-    else if (scenario.schema === "ProvisionRequest" && /^Sandbox(LifecycleConflict|CapabilityUnavailable)/.test(got)) got = "";
+    else if (/^(Provision|Resume)Request$/.test(scenario.schema) && /^Sandbox(LifecycleConflict|CapabilityUnavailable)/.test(got)) got = "";
     count++;
     if (got === want) continue;
     wrong++;

@@ -4,10 +4,9 @@ import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { chmodSync } from "node:fs";
 import { createServer } from "node:http";
 
+import { Framed, Streamed } from "./answer.mjs";
 import { Refused, canonical, digest, frame, frames, strict } from "./codec.mjs";
 import { Failure, conflict, failed, malformed } from "./failure.mjs";
-import { Journal } from "./journal.mjs";
-import { Framed, Streamed } from "./provider.mjs";
 import { check } from "./schema.mjs";
 import { CAPABILITIES, WIRE } from "./settings.mjs";
 
@@ -54,16 +53,14 @@ const SERVED = new Set([
 
 /** What every request shares. */
 export class Service {
-  /** The highest epoch of each lease. @type {Map<string, number>} */
-  epochs = new Map();
   boot = "bt_" + randomBytes(16).toString("hex");
   digest = digest(canonical(CAPABILITIES));
 
-  /** @param {string} token @param {(epochOf: (leaseId: string) => number) => Provider} make */
-  constructor(token, make) {
+  /** @param {string} token @param {Provider} provider */
+  constructor(token, provider) {
     this.token = hashed("Bearer " + token);
-    this.provider = make((leaseId) => this.epochs.get(leaseId) ?? 0);
-    this.journal = new Journal((id) => this.provider.instances.has(id));
+    this.provider = provider;
+    this.journal = provider.journal;
   }
 
   /** Serves one request. @param {IncomingMessage} incoming @returns {Promise<Answer>} */
@@ -106,7 +103,10 @@ export class Service {
       headers.one("content-encoding", /^identity$/, false);
       body = await read(incoming, headers, framed ?? MAX_CALL);
     }
-    if (leased) this.fence(leaseId, leaseEpoch); // from here to the first effect nothing waits
+    if (leased) {
+      await this.fence(leaseId, leaseEpoch);
+      this.fence(leaseId, leaseEpoch); // from here to the first effect nothing waits
+    }
     if (framed) Object.assign(call, split(body));
     else if (!bodiless) call.request = strict(body);
     if (endpoint === "write_file") tooLarge(call.request);
@@ -116,12 +116,14 @@ export class Service {
     return this.journal.perform(operation, endpoint, digest(body), (journaled) => this.answer({ ...call, operation: journaled }));
   }
 
-  /** Keeps the highest epoch of a lease, and refuses what it has overtaken. @param {string} leaseId @param {number} epoch */
+  /** Refuses what its lease has overtaken; waits until its epoch is kept. @param {string} leaseId @param {number} epoch */
   fence(leaseId, epoch) {
-    const highest = this.epochs.get(leaseId) ?? 0;
+    const highest = this.journal.epochs.get(leaseId) ?? 0;
     if (epoch < highest) throw new Failure("WireLeaseFenced", { lease_epoch: highest });
-    this.epochs.set(leaseId, epoch);
-    if (epoch > highest) this.provider.fence(leaseId, epoch);
+    if (epoch === highest) return undefined;
+    const kept = this.journal.raise(leaseId, epoch);
+    this.provider.fence(leaseId, epoch);
+    return kept;
   }
 
   /** What a member answers, or why it does not. @param {import("./provider.mjs").Call<any>} call @returns {Promise<Answer>} */

@@ -109,6 +109,34 @@ declare namespace Wire {
     expires_at?: string;
   }
 
+  interface SnapshotRequest extends InstanceRequest {
+    expires_at: string;
+  }
+
+  interface Snapshot {
+    snapshot_id: string;
+    provider: string;
+    placement: string;
+    source_instance_id: string;
+    workspace_id: string;
+    session_id: string;
+    profile_id: string;
+    profile_version: number;
+    profile_digest: string;
+    created_at: string;
+    expires_at: string;
+  }
+
+  interface CloneRequest {
+    snapshot: Snapshot;
+    target_session_id: string;
+  }
+
+  interface ResumeRequest {
+    request: ProvisionRequest;
+    snapshot: Snapshot;
+  }
+
   interface FileCall extends InstanceRequest {
     path: string;
     size: number;

@@ -76,7 +76,7 @@ var languages = map[string]language{
 		given: map[string]string{"name": "example-python", "tier": DayOne},
 	},
 	"typescript": {
-		files: examples.TypeScript, layer: "typescript", tiers: []string{Minimum, DayOne}, settings: "settings.mjs",
+		files: examples.TypeScript, layer: "typescript", tiers: []string{Minimum, DayOne, Durable}, settings: "settings.mjs",
 		lines: map[string]string{"name": "export const NAME = %q;\n", "tier": "export const TIER = %q;\n"},
 		given: map[string]string{"name": "example-typescript", "tier": DayOne},
 	},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,7 +53,7 @@ socket.socket(socket.AF_UNIX).connect("/tmp/s")
 func TestHandedStreams(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]func(*testing.T) string{
-		"go": goProgram, "python": python, "typescript": func(t *testing.T) string { return filepath.Join(typescript(t), "run") },
+		"go": goProgram, "python": python, "typescript": typescriptRun,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,7 +171,7 @@ while not os.path.exists("stop"):
 // waiting, and is not left out as if it were not there.
 func TestLeasedFile(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python} {
+	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python, "typescript": typescriptRun} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, id := machine(t, path(t))

@@ -146,7 +146,7 @@ func (p *program) restart(ctx context.Context) (sandbox.Provider, error) {
 // it makes.
 func TestOwnState(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python} {
+	for name, path := range map[string]func(*testing.T) string{"go": goProgram, "python": python, "typescript": typescriptRun} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			script := filepath.Join(t.TempDir(), "script")

@@ -16,15 +16,23 @@ import (
 	"github.com/checkfu/checkfu/wire"
 )
 
-// typescript is the directory of a new skeleton, which is the example by another
-// name: what is tested is what is handed out.
+// typescript is the directory of a new skeleton of the day-one tier, which is the
+// example by another name: what is tested is what is handed out.
 func typescript(t *testing.T) string {
+	t.Helper()
+	return typescriptSkeleton(t, scaffold.DayOne)
+}
+
+// typescriptRun is its program.
+func typescriptRun(t *testing.T) string { return filepath.Join(typescript(t), "run") }
+
+func typescriptSkeleton(t *testing.T, tier string) string {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("no node")
 	}
 	dir := filepath.Join(t.TempDir(), "acme")
-	if err := scaffold.Write(dir, scaffold.Options{Language: "typescript", Name: "acme"}); err != nil {
+	if err := scaffold.Write(dir, scaffold.Options{Language: "typescript", Tier: tier, Name: "acme"}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -33,7 +41,7 @@ func typescript(t *testing.T) string {
 // TestTypeScriptReadsVectors: it reads every request of the kit as the kit says,
 // with the kit's own codec.
 func TestTypeScriptReadsVectors(t *testing.T) {
-	dir := typescript(t)
+	dir := typescriptSkeleton(t, scaffold.Durable) // which looks at the most
 	for program, want := range map[string]string{"kit/check.mjs": " scenarios, 0 failed\n", "selfcheck.mjs": " requests, 0 wrong\n"} {
 		out, err := exec.CommandContext(t.Context(), "node", filepath.Join(dir, program)).CombinedOutput()
 		if err != nil || !strings.HasSuffix(string(out), want) {
@@ -88,15 +96,33 @@ func TestTypeScriptTypes(t *testing.T) {
 // TestTypeScriptNeedsNamespaces: a machine that gives none gets no provider,
 // under the exit code that a suite does not take for a pass.
 func TestTypeScriptNeedsNamespaces(t *testing.T) {
-	needsNamespaces(t, filepath.Join(typescript(t), "run"))
+	needsNamespaces(t, typescriptRun(t))
 }
 
-// TestTypeScript: the day-one tier skips four of the nine and passes five, and
-// what it has of the deeper suites holds, also by hand over its wire.
+// TestTypeScript: what each tier has of the nine. The most that there is holds to
+// every suite, also by hand over its wire and across crashes: two providers share them,
+// for most of the time it is a clock that they wait for.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	p := spawn(t, filepath.Join(typescript(t), "run"))
-	conforms(t, p, "typescript", conformance.Options{Suites: report.Suites(), Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute}, 4, 5)
+	for _, c := range []struct {
+		name, tier     string
+		suites         []report.Suite
+		skips, passing int
+	}{
+		{"durable", scaffold.Durable, []report.Suite{report.Nine, report.Contract, report.Wire}, 1, 8},
+		{"durable-deep", scaffold.Durable, []report.Suite{report.Faults, report.Live, report.Files, report.Egress}, 9, 0},
+		{"day-one", scaffold.DayOne, []report.Suite{report.Nine}, 4, 5},
+		{"minimum", scaffold.Minimum, []report.Suite{report.Nine}, 6, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := spawn(t, filepath.Join(typescriptSkeleton(t, c.tier), "run"))
+			p.durable = c.tier == scaffold.Durable
+			conforms(t, p, "typescript-"+c.name, conformance.Options{
+				Suites: c.suites, Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
+			}, c.skips, c.passing)
+		})
+	}
 }
 
 // TestTypeScriptTriesAgain: what failed to end once can be ended, also by a
@@ -107,7 +133,7 @@ import { Instance } from "./instance.mjs";
 import { Journal } from "./journal.mjs";
 const broken = () => {
   let left = 1;
-  const instance = new Instance("/none", { instance_id: "i", expires_at: "2000-01-01T00:00:00.000Z", mounts: [] });
+  const instance = new Instance("/none", { instance_id: "i", expires_at: "2000-01-01T00:00:00.000Z", mounts: [], profile: {} });
   instance.running.add({ kill: async () => { if (left-- > 0) throw new Error("once"); } });
   return instance;
 };
@@ -137,38 +163,15 @@ console.log("done");
 // machines with it, also one that has stopped itself.
 func TestTypeScriptKilled(t *testing.T) {
 	t.Parallel()
-	p := spawn(t, filepath.Join(typescript(t), "run"))
-	envelope, err := p.Capabilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := envelope.FixedBaseImages[0]
-	h, err := p.Provision(t.Context(), sandbox.ProvisionRequest{
-		WorkspaceID: "w", SessionID: "s", RunID: "r", AttemptID: "a", LeaseID: "l", LeaseEpoch: 1, Target: envelope.Target(),
-		Profile: sandbox.Profile{
-			ProfileID: "p", ProfileVersion: 1, Tier: envelope.Tiers[0], BaseImage: image, Packages: []sandbox.Package{},
-			NetworkPolicy: sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}, ResourceLimits: envelope.MaximumResources,
-			RetentionMode: sandbox.RetentionEphemeralZDR,
-		},
-		Platform: envelope.Platforms[0], RootImage: image, Mounts: []sandbox.Mount{}, ExpiresAt: sandbox.At(time.Now().Add(time.Hour)),
+	p, id := machine(t, typescriptRun(t))
+	mark := strings.TrimPrefix(string(wire.NewProcessID()), "pr_")
+	_, err := p.Optional().OpenProcess.OpenProcess(t.Context(), id, string(wire.NewProcessID()), sandbox.ProcessRequest{
+		Executable: "/bin/sh", WorkingDirectory: "/", Environment: map[string]string{},
+		Arguments: []string{"-c", `trap '' TERM INT HUP; setsid sh -c 'while :; do read x </dev/full; done' "$0" & kill -STOP $$`, mark},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Activate(t.Context(), h.Value.InstanceID); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	mark, over := strings.TrimPrefix(string(wire.NewProcessID()), "pr_"), make(chan struct{})
-	t.Cleanup(func() { cancel(); <-over }) // the client tries to roll back for half a minute
-	go func() {
-		defer close(over)
-		// Its answer does not come: that is the test.
-		_, _ = p.Execute(ctx, h.Value.InstanceID, sandbox.Command{
-			Executable: "/bin/sh", WorkingDirectory: "/", Environment: map[string]string{}, TimeoutSeconds: 600, OutputLimitBytes: 1,
-			Arguments: []string{"-c", `trap '' TERM INT HUP; setsid sh -c 'while :; do read x </dev/full; done' "$0" & kill -STOP $$`, mark},
-		})
-	}()
 	until(t, "the processes are not there", func() bool { return running(mark) >= 2 })
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
