@@ -86,6 +86,9 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 		d.Ready = len(d.Lacks) == 0
 		doc.Drivers = append(doc.Drivers, d)
 	}
+	if err := all.Allowlist(); err != nil {
+		doc.Notes = append(doc.Notes, "--allow cannot be had here: "+argument.OneLine(err.Error()))
+	}
 	doc.Image = defaultImageOf(cmd, dir)
 	doc.MemoryBytes, doc.MemoryAvailableBytes = memory()
 	doc.DiskFreeBytes = diskFree(dir)

@@ -2,6 +2,7 @@ package all
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -10,11 +11,23 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native"
 )
 
-// egress is what allowlist machines need, or nil where this program was built
-// without a guard or this kernel cannot confine one: allowlists are then not in
-// the envelope, and nothing weaker stands in for them.
+// Allowlist says why no machine on this host can have an allowlist, or nil: this
+// program was built without a guard, or the kernel cannot confine one. Allowlists
+// are then in no envelope, and nothing weaker stands in for them.
+func Allowlist() error {
+	if !launch.GuardProgram.Built() {
+		return &launch.MissingError{Program: launch.GuardProgram}
+	}
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || version < 1 {
+		return errors.New("the kernel has no Landlock, in which a guard is confined; use one with it, and name landlock in its parameter lsm=")
+	}
+	return nil
+}
+
+// egress is what allowlist machines need, nil where there can be none.
 func egress(o Options) *native.Egress {
-	if !launch.GuardProgram.Built() || !landlock() {
+	if Allowlist() != nil {
 		return nil
 	}
 	e := o.Egress
@@ -36,9 +49,3 @@ type guard struct{ *launch.Process }
 
 // PID is the guard's process id.
 func (g guard) PID() int { return g.Process.PID }
-
-// landlock reports whether the kernel has it.
-func landlock() bool {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	return errno == 0 && version >= 1
-}
