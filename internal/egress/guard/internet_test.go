@@ -44,14 +44,15 @@ var farBlocks = []string{
 
 // The ports of the far namespace, each on all its addresses.
 const (
-	portEcho   = 443  // what comes goes back
-	portEcho2  = 8443 // the same
-	portBanner = 25   // says "220 hello" first, then echoes
-	portLarge  = 8001 // sends large bytes and closes at once
-	portAfter  = 8002 // reads to the end, then sends large bytes and closes
-	portEarly  = 8003 // reads a byte, answers, says that it is done, and is gone
-	portReset  = 8004 // sends a little, then breaks off
-	portSink   = 8005 // reads, says nothing
+	portEcho    = 443  // what comes goes back
+	portEcho2   = 8443 // the same
+	portBanner  = 25   // says "220 hello" first, then echoes
+	portLarge   = 8001 // sends large bytes and closes at once
+	portAfter   = 8002 // reads to the end, then sends large bytes and closes
+	portEarly   = 8003 // reads a byte, answers, says that it is done, and is gone
+	portReset   = 8004 // sends a little, then breaks off
+	portSink    = 8005 // reads, says nothing
+	portForever = 8006 // sends without an end
 )
 
 const (
@@ -116,6 +117,13 @@ func (n *farNet) open() error {
 			c.Write(make([]byte, 1000))
 			io.ReadFull(r, make([]byte, 1))
 			c.(*net.TCPConn).SetLinger(0)
+		},
+		portForever: func(c net.Conn, _ io.Reader) {
+			for piece := make([]byte, 64<<10); ; {
+				if _, err := c.Write(piece); err != nil {
+					return
+				}
+			}
 		},
 		portSink: func(c net.Conn, r io.Reader) { io.Copy(io.Discard, r) },
 	} {
@@ -379,7 +387,7 @@ func config() guard.Config {
 	}
 	c.Allow = append(c.Allow,
 		guard.Entry{Host: "tls.test", Ports: []int64{443}},
-		guard.Entry{Host: "ports.test", Ports: []int64{portBanner, portLarge, portAfter, portEarly, portReset, portSink, 9}})
+		guard.Entry{Host: "ports.test", Ports: []int64{portBanner, portLarge, portAfter, portEarly, portReset, portSink, portForever, 9}})
 	return c
 }
 

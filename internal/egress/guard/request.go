@@ -149,7 +149,9 @@ func (s *session) request() bool {
 	if errors.Is(err, errSilence) {
 		return false
 	}
-	l.Raw = asked(text)
+	if err != errOther { // that is not even a word of HTTP, and may be anything
+		l.Raw = asked(text)
+	}
 	ctx, origin := g.ctx, (*net.TCPConn)(nil)
 	if err == nil {
 		ctx, origin, err = s.decide(text, &l)

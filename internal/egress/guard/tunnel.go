@@ -56,11 +56,12 @@ func (t *tunnel) lead(dst, src stream, count *atomic.Int64, first []byte) {
 	case err == nil:
 		// If dst is gone, the other direction's read says how it went.
 		_ = dst.CloseWrite()
-	case writing && errors.Is(err, syscall.EPIPE):
-		// dst said that it is done before it went: a server that answers early
-		// and closes. Its answer is complete and still on its way to src. What
-		// src goes on sending is taken off its hands, because closing a socket
-		// with unread bytes destroys what it was sent.
+	case writing && dst == t.origin && errors.Is(err, syscall.EPIPE):
+		// The origin said that it is done before it went: it answers early and
+		// closes. Its answer is complete and still on its way to the client. What
+		// the client goes on sending is taken off its hands, because closing a
+		// socket with unread bytes destroys what it was sent. The idle time goes
+		// on meanwhile. A client that went ends the tunnel: nobody reads any more.
 		_, _ = io.Copy(io.Discard, src)
 	default:
 		t.abort(EndReset)
