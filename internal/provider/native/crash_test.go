@@ -273,10 +273,10 @@ func TestCleanup_ASweepEndsNoLiveInstance(t *testing.T) {
 }
 
 // An instance does not outlive its own deadline, whoever owns it and whether
-// or not anybody sweeps.
+// or not anybody sweeps; its guard neither.
 func TestCleanup_AnInstancePastItsExpiryIsReclaimed(t *testing.T) {
 	drivers(t, func(t *testing.T, p *Provider) {
-		r := request(p)
+		r := allowing(guarded(p, "stubborn"), listed)
 		r.ExpiresAt = sandbox.At(time.Now().Add(8 * time.Second))
 		id := provision(t, p, r)
 		if _, err := p.Activate(t.Context(), id); err != nil {

@@ -113,7 +113,10 @@ func TestBoundLog(t *testing.T) {
 	if err := log.Truncate(maxDecisions + 1); err != nil {
 		t.Fatal(err)
 	}
-	ticks <- time.Time{}
+	select {
+	case ticks <- time.Time{}:
+	case <-over: // the second tick was judged only now
+	}
 	ended(t, g)
 	<-over
 }
@@ -244,8 +247,7 @@ func TestEndGuards_SparesTheOwner(t *testing.T) {
 	owner.Wait()
 }
 
-// What the guard is told: the list as it is, grouped by host and mode, and every
-// address that is the host's own.
+// What the guard is told: the list as it is, grouped by host and mode.
 func TestCompile(t *testing.T) {
 	p := &Provider{opt: Options{Egress: testGuard("", "plain")}}
 	r := sandbox.ProvisionRequest{ExpiresAt: "2030-01-02T03:04:05.678Z"}
@@ -262,10 +264,6 @@ func TestCompile(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(c.Allow), "[{a.test [443 8443] tls} {b.test [5432] opaque} {a.test [80] opaque}]"; got != want {
 		t.Errorf("allow %s, want %s", got, want)
-	}
-	own := strings.Join(c.InfraAddrs, " ")
-	if !strings.Contains(own, "127.0.0.1") || strings.Contains(own, "%") {
-		t.Errorf("infra %s", own)
 	}
 	if c.Resolver != "127.0.0.53:53" || c.ECH != "deny" || c.ExpiresAt != r.ExpiresAt || len(c.PolicyRevision) != 71 {
 		t.Errorf("%+v", c)

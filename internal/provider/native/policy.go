@@ -2,7 +2,6 @@ package native
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,7 +14,9 @@ import (
 
 // compile compiles the policy of one instance. A policy that names nothing is
 // a list of nothing: the guard denies all.
-// Errors: a host whose addresses or whose resolver cannot be told.
+// The host's own addresses and the resolver need no mention: a guard that runs in
+// the host's network refuses both by itself.
+// Errors: a host whose resolver cannot be told.
 func (p *Provider) compile(id sandbox.InstanceID, r sandbox.ProvisionRequest) ([]byte, error) {
 	revision, err := canonical.Encode(r.Profile.NetworkPolicy)
 	if err != nil {
@@ -44,12 +45,6 @@ func (p *Provider) compile(id sandbox.InstanceID, r sandbox.ProvisionRequest) ([
 		}
 	}
 	c.Resolver = resolver.String()
-	if err := p.opt.Egress.within(func() error {
-		c.InfraAddrs, err = hostAddresses()
-		return err
-	}); err != nil {
-		return nil, err
-	}
 	return c.Encode()
 }
 
@@ -70,20 +65,4 @@ func hostResolver(path string) (netip.AddrPort, error) {
 		}
 	}
 	return netip.AddrPort{}, fmt.Errorf("%s: expected a nameserver, for the names of the allowlist, got none", path)
-}
-
-// hostAddresses are the host's own: a listed name that leads to one leads into
-// the host.
-func hostAddresses() ([]string, error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("the host's addresses: %w", err)
-	}
-	list := []string{}
-	for _, a := range all {
-		if n, err := netip.ParsePrefix(a.String()); err == nil {
-			list = append(list, n.Addr().WithZone("").Unmap().String())
-		}
-	}
-	return list, nil
 }

@@ -85,7 +85,8 @@ func (in *instance) verifyMounts(pids []int, must func(sandbox.Axis, bool, strin
 				inPlace[m.point] = true
 				must(sandbox.AxisMountsSealed, m.readOnly || !in.trees[i].readOnly, m.point+" is mounted writable")
 			case m.device == disk:
-				must(sandbox.AxisSandboxIsolation, (m.point == machine.InitPath || in.guarded() && m.point == egressPath) && m.readOnly, m.root+" of the host is mounted on "+m.point)
+				egress := in.guarded() && m.point == egressPath && strings.HasSuffix(in.at.egress(), m.root)
+				must(sandbox.AxisSandboxIsolation, (m.point == machine.InitPath || egress) && m.readOnly, m.root+" of the host is mounted on "+m.point)
 			case m.point == "/":
 				must(sandbox.AxisRootReadOnly, m.readOnly, "the machine's root is mounted writable")
 			}
