@@ -338,7 +338,9 @@ func TestGatewayFails(t *testing.T) {
 		gateway http.HandlerFunc
 		status  int
 	}{
-		"redirects": {func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, "http://10.0.0.1/", http.StatusFound) }, 502},
+		"redirects": {func(w http.ResponseWriter, q *http.Request) {
+			http.Redirect(w, q, "http://10.0.0.1/", http.StatusFound)
+		}, 502},
 		"upgrades": {func(w http.ResponseWriter, q *http.Request) {
 			c, _, _ := http.NewResponseController(w).Hijack()
 			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nbytes")
