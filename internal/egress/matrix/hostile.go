@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,9 +16,26 @@ import (
 // hostileName is the name under which this binary is a program of the workload.
 const hostileName = "checkfu-egress-hostile"
 
-// hostileMain does what its arguments say and prints what came of it. The name
-// of an interface of its own, a word for each; then whether an address answers.
+// hostileMain does what its arguments say and prints what came of it.
 func hostileMain(args []string) int {
+	if len(args) == 0 {
+		return 1
+	}
+	switch args[0] {
+	case hostileWait:
+		fmt.Println("here")
+		io.Copy(io.Discard, os.Stdin)
+		return 0
+	case hostileLook:
+		return look(args[1])
+	case hostileDial:
+		return dialAll(args[1:])
+	}
+	return 1
+}
+
+// dialAll names the links there are, and then whether addresses answer.
+func dialAll(to []string) int {
 	links, err := net.Interfaces()
 	if err != nil {
 		fmt.Println(err)
@@ -26,15 +44,15 @@ func hostileMain(args []string) int {
 	for _, link := range links {
 		fmt.Println("link", link.Name)
 	}
-	for _, to := range args {
+	for _, a := range to {
 		d := net.Dialer{Timeout: 5 * time.Second}
-		conn, err := d.Dial("tcp", to)
+		conn, err := d.Dial("tcp", a)
 		if err == nil {
 			conn.Close()
-			fmt.Println("reached", to)
+			fmt.Println("reached", a)
 			continue
 		}
-		fmt.Println("failed", to)
+		fmt.Println("failed", a)
 	}
 	return 0
 }
@@ -42,7 +60,7 @@ func hostileMain(args []string) int {
 // inside runs this binary as a program of the workload, in namespaces of its own
 // too where flags say so, and returns what it printed.
 func (b *bench) inside(ctx context.Context, flags uintptr, to ...netip.AddrPort) (string, error) {
-	var words []string
+	words := []string{hostileDial}
 	for _, a := range to {
 		words = append(words, a.String())
 	}

@@ -82,6 +82,23 @@ func (j *journal) mark() int {
 	return len(j.lines)
 }
 
+// first is the first line.
+func (j *journal) first() guard.Line {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.lines) == 0 {
+		return guard.Line{}
+	}
+	return j.lines[0]
+}
+
+// contains reports whether the log has a text anywhere.
+func (j *journal) contains(text string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Contains(j.raw.Bytes(), []byte(text))
+}
+
 // since returns the decisions after a mark.
 func (j *journal) since(mark int) []guard.Line {
 	j.mu.Lock()

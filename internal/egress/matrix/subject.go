@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/checkfu/checkfu/internal/canonical"
@@ -95,4 +98,32 @@ func (t *trial) ownBytes(config []byte) (*trial, error) {
 		return nil, err
 	}
 	return &trial{bench: t.bench, ctx: t.ctx, guard: s}, nil
+}
+
+// atRest is how many sockets a guard has that serves nobody: its listener, and one
+// that leads nowhere, kept for the moment when there is no other descriptor.
+const atRest = 2
+
+// settled waits until the guard has no other sockets left. A refused client has a
+// second to read why before its connection is closed.
+func (s *subject) settled(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.pid))
+		sockets := 0
+		for _, path := range paths {
+			if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "socket:") {
+				sockets++
+			}
+		}
+		if sockets == atRest {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("sockets of the guard at rest: expected %d, got %d", atRest, sockets)
+		}
+	}
 }
