@@ -1,82 +1,67 @@
 // The files of an instance in one file, and back. It is made of the frames of the wire:
-// an item for each directory, file and link, and behind that of a file its data. Pipes,
-// sockets and extended attributes are not in it, and hard links become files.
+// what it is of; then an item for each directory, file and link, and behind that of a
+// file its bytes by their offsets, without those that are zero; in the end the digest of
+// all that. Pipes, sockets and extended attributes are not in it, and hard links become
+// files.
 import { createHash } from "node:crypto";
 import {
-  chmodSync, chownSync, closeSync, constants, fchmodSync, fchownSync, futimesSync, lchownSync, mkdirSync, openSync, readSync, symlinkSync, writeSync,
+  chmodSync, chownSync, closeSync, constants, fchmodSync, fchownSync, ftruncateSync, futimesSync, lchownSync, mkdirSync, openSync, readSync, symlinkSync,
+  writeSync,
 } from "node:fs";
 
-import { canonical, escape, frame, strict, unescape } from "./codec.mjs";
+import { canonical, escape, frame, output, strict, unescape } from "./codec.mjs";
 import { at, descend, look, numbered } from "./contained.mjs";
 import { failed, unavailable } from "./failure.mjs";
-import { digested, key, target, walk } from "./listing.mjs";
+import { contents, key, target, walk } from "./listing.mjs";
 import { parts } from "./places.mjs";
 import { OWNER } from "./settings.mjs";
 
 /** @typedef {import("./listing.mjs").Pace} Pace */
 /** @typedef {import("./places.mjs").Place} Place */
-/** @typedef {{ place: string, path: string, type: "directory" | "regular" | "symlink", mode: number, modified?: number, target?: string }} Item */
+/** @typedef {{ place: string, path: string, type: "directory" | "regular" | "symlink", mode: number, size?: number, modified?: number, target?: string }} Item */
 
 const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
-const RESULT = 1, DATA = 2, ITEM = 3, HEAD = 5, MAX_FRAME = 1 << 20;
-const BEGIN = Buffer.from("checkfu example archive 1\n");
+const ITEM = 0x03, ABOUT = 0x10, BYTES = 0x11, END = 0x13, HEAD = 5, OFFSET = 8, MAX_FRAME = 1 << 20;
+const NOTHING = Buffer.alloc(MAX_FRAME);
 
-const tooMuch = () => unavailable("resources", "room for a copy of its files", "disk_bytes");
+export const damaged = () => failed("changed", undefined, "it is not what was kept");
 
-/** Writes all of it. @param {number} fd @param {Buffer} data */
-function put(fd, data) {
-  for (let done = 0; done < data.length; ) done += writeSync(fd, data, done);
+/** Writes all of it. @param {number} fd @param {Buffer} data @param {number} [offset] */
+function put(fd, data, offset) {
+  for (let done = 0; done < data.length; ) done += writeSync(fd, data, done, data.length - done, offset === undefined ? null : offset + done);
 }
 
-/**
- * Writes the places of a disk that are kept. A command that runs meanwhile goes on: each
- * file is as it was when it was read.
- * @param {string} disk
- * @param {Place[]} places
- * @param {number} file open for writing
- * @param {number} most that the files may hold, in bytes: one with holes is copied with its zeros
- * @param {Pace} pace
- * @returns {Promise<string>} the digest of what was written
- */
-export async function pack(disk, places, file, most, pace) {
-  const sum = createHash("sha256");
-  let left = most;
-  /** @param {number} type @param {Buffer} payload */
-  const say = (type, payload) => {
-    const whole = frame(type, payload);
-    sum.update(whole);
-    put(file, whole);
-  };
-  /** @param {Item} item */
-  const name = (item) => say(ITEM, Buffer.from(canonical(item)));
-  sum.update(BEGIN);
-  put(file, BEGIN);
-  for (const { name: place } of places.filter((p) => p.kept)) {
-    for await (const { names, stats, fd, directory } of walk(`${disk}/${place}`, [], undefined, { pace })) {
-      const path = escape(Buffer.from(key(names), "latin1")), mode = stats.mode & 0o7777;
-      if (stats.isDirectory()) name({ place, path, type: "directory", mode });
-      else if (stats.isSymbolicLink()) name({ place, path, type: "symlink", mode, target: escape(target(directory, names)) });
-      else if (stats.isFile()) {
-        name({ place, path, type: "regular", mode, modified: Math.floor(stats.mtimeMs) });
-        await digested(fd, pace, undefined, (part) => {
-          left -= part.length;
-          if (left < 0) throw tooMuch();
-          say(DATA, part);
-        });
-      }
-    }
+/** An archive that is written. */
+class Writer {
+  sum = createHash("sha256");
+
+  /** @param {number} file open for writing @param {unknown} about */
+  constructor(file, about) {
+    this.file = file;
+    this.say(frame(ABOUT, Buffer.from(canonical(about))));
   }
-  say(RESULT, Buffer.alloc(0));
-  return "sha256:" + sum.digest("hex");
+
+  /** @param {Buffer} whole frame */
+  say(whole) {
+    this.sum.update(whole);
+    put(this.file, whole);
+  }
+
+  end() {
+    put(this.file, frame(END, this.sum.digest()));
+  }
 }
 
-/** The frames of a file, and the digest of all of it when it is over. */
+/** One that is read. What is not what was written is damaged, which is known at its end. */
 class Reader {
   sum = createHash("sha256");
 
   /** @param {number} file open for reading */
   constructor(file) {
     this.file = file;
+    const first = this.next();
+    if (first?.type !== ABOUT) throw damaged();
+    this.about = read(first.payload);
   }
 
   /** @param {number} size */
@@ -87,28 +72,86 @@ class Reader {
       if (count === 0) throw damaged();
       done += count;
     }
-    this.sum.update(data);
     return data;
   }
 
+  /** The next frame, or nothing behind the last. */
   next() {
-    const head = this.take(HEAD), size = head.readUInt32BE(1);
+    const head = this.take(HEAD), type = head[0], size = head.readUInt32BE(1);
     if (size > MAX_FRAME) throw damaged();
-    return { type: head[0], payload: this.take(size) };
+    const payload = this.take(size);
+    if (type === END) {
+      if (!payload.equals(this.sum.digest()) || readSync(this.file, head) > 0) throw damaged();
+      return undefined;
+    }
+    this.sum.update(head).update(payload);
+    return { type, payload };
   }
 }
 
-export const damaged = () => failed("provider_error", undefined, "the snapshot is damaged");
+/** @param {Buffer} payload @returns {any} */
+function read(payload) {
+  try {
+    return strict(payload);
+  } catch {
+    throw damaged();
+  }
+}
+
+/** What an archive says that it is of. @param {number} file open for reading */
+export const about = (file) => new Reader(file).about;
+
+/**
+ * Writes the places of a disk that are kept. A command that runs meanwhile goes on: each
+ * file is as it was when it was read.
+ * @param {string} disk
+ * @param {Place[]} places
+ * @param {number} file open for writing
+ * @param {unknown} about what it is of
+ * @param {number} most that the files may hold, in bytes, but for their zeros
+ * @param {Pace} pace
+ */
+export async function pack(disk, places, file, about, most, pace) {
+  const archive = new Writer(file, about);
+  let left = most;
+  /** @param {Item} item */
+  const name = (item) => archive.say(frame(ITEM, Buffer.from(canonical(item))));
+  for (const { name: place } of places.filter((p) => p.kept)) {
+    for await (const { names, stats, fd, directory } of walk(`${disk}/${place}`, [], undefined, { pace })) {
+      const path = escape(Buffer.from(key(names), "latin1")), mode = stats.mode & 0o7777;
+      if (stats.isDirectory()) name({ place, path, type: "directory", mode });
+      else if (stats.isSymbolicLink()) name({ place, path, type: "symlink", mode, target: escape(target(directory, names)) });
+      else if (stats.isFile()) {
+        name({ place, path, type: "regular", mode, size: stats.size, modified: Math.floor(stats.mtimeMs) });
+        await contents(fd, pace, undefined, (part, offset) => {
+          if (part.equals(NOTHING.subarray(0, part.length))) return;
+          left -= part.length;
+          if (left < 0) throw unavailable("resources", "room for a copy of its files", "disk_bytes");
+          archive.say(output(BYTES, offset, part));
+        });
+      }
+    }
+  }
+  archive.end();
+}
+
+/** Copies an archive under another heading. @param {number} from open for reading @param {number} to open for writing @param {unknown} about @param {Pace} pace */
+export async function copy(from, to, about, pace) {
+  const reader = new Reader(from), archive = new Writer(to, about);
+  for (let next = reader.next(); next; next = reader.next()) {
+    archive.say(frame(next.type ?? 0, next.payload));
+    await pace.rest();
+  }
+  archive.end();
+}
 
 /**
  * Puts the files of an archive into the places of a new disk, which nobody else has yet.
- * What is not what was written is damaged, also where it can be read.
  * @param {number} file open for reading
- * @param {string} digest of what was written
  * @param {string} disk
  * @param {Pace} pace
  */
-export async function unpack(file, digest, disk, pace) {
+export async function unpack(file, disk, pace) {
   const reader = new Reader(file);
   /** @type {{ key: string, fd: number } | undefined} */
   let parent;
@@ -116,9 +159,10 @@ export async function unpack(file, digest, disk, pace) {
   let open;
   const finish = () => {
     if (!open) return;
-    const { fd, item: { mode, modified = 0 } } = open;
+    const { fd, item: { mode, size = 0, modified = 0 } } = open;
     open = undefined;
     try {
+      ftruncateSync(fd, size);
       fchownSync(fd, OWNER, OWNER);
       fchmodSync(fd, mode);
       futimesSync(fd, modified / 1000, modified / 1000);
@@ -127,24 +171,21 @@ export async function unpack(file, digest, disk, pace) {
     }
   };
   try {
-    if (!reader.take(BEGIN.length).equals(BEGIN)) throw damaged();
-    for (;;) {
+    for (let next = reader.next(); next; next = reader.next()) {
       await pace.rest();
-      const { type, payload } = reader.next();
-      if (type === DATA && open) {
-        put(open.fd, payload);
+      if (next.type === BYTES && open && next.payload.length > OFFSET) {
+        put(open.fd, next.payload.subarray(OFFSET), Number(next.payload.readBigUInt64BE()));
         continue;
       }
       finish();
-      if (type === RESULT) break;
-      if (type !== ITEM) throw damaged();
-      const item = /** @type {Item} */ (strict(payload)), names = parts(unescape(item.path)), last = names.pop();
-      const base = `${disk}/${item.place}`, place = `${item.place}/${key(names)}`;
+      if (next.type !== ITEM) throw damaged();
+      const item = /** @type {Item} */ (read(next.payload)), names = parts(unescape(item.path)), last = names.pop();
+      const place = `${item.place}/${key(names)}`;
       if (!last || !/^place-[0-9]+$/.test(item.place)) throw damaged();
       if (parent?.key !== place) {
         if (parent) closeSync(parent.fd);
         parent = undefined;
-        parent = { key: place, fd: descend(base, names, undefined) };
+        parent = { key: place, fd: descend(`${disk}/${item.place}`, names, undefined) };
       }
       const path = at(parent.fd, last);
       if (item.type === "regular") open = { item, fd: openSync(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600) };
@@ -153,11 +194,11 @@ export async function unpack(file, digest, disk, pace) {
         lchownSync(path, OWNER, OWNER);
       } else directory(parent.fd, last, item.mode);
     }
+    finish();
   } finally {
     if (open) closeSync(open.fd);
     if (parent) closeSync(parent.fd);
   }
-  if ("sha256:" + reader.sum.digest("hex") !== digest) throw damaged();
 }
 
 /** @param {number} parent @param {Buffer} name @param {number} mode */

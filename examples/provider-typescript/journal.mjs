@@ -138,7 +138,10 @@ export class Journal {
 
   /** That an instance is no more. @param {string} instance */
   gone(instance) {
-    if (this.deadlines.delete(instance)) this.log?.append({ gone: instance });
+    if (!this.deadlines.delete(instance)) return;
+    try {
+      this.log?.append({ gone: instance });
+    } catch {} // a later provider names it once more
   }
 
   /** Keeps the highest epoch of a lease, before anything is done under it. @param {string} lease @param {number} epoch */
@@ -176,9 +179,10 @@ export class Journal {
   async run(operation, run) {
     const { id, endpoint, digest, log } = operation;
     if (!log) return run(operation);
-    await log.keep({ begins: id, endpoint, digest });
+    await log.keep({ begins: id, endpoint, digest }); // what cannot be remembered does not happen
     const answer = operation.answered = await run(operation);
-    await log.keep({ answers: id, status: answer.status, body: answer.body.toString() });
+    // Without this record its answer after a crash is indeterminate, which is no lie.
+    await log.keep({ answers: id, status: answer.status, body: answer.body.toString() }).catch(() => {});
     return answer;
   }
 

@@ -10,6 +10,8 @@ import { failed } from "./failure.mjs";
 
 /** How many directories are walked, and how long a path may be: what is made of nothing has an end too. */
 const MAX_DIRECTORIES = 100000, MAX_PATH = 4096;
+/** How much of a file is read at once, in bytes: it has room in a frame. */
+const PART = 1 << 19;
 /** How long others wait for this, in milliseconds. */
 const SLICE = 10;
 
@@ -66,6 +68,7 @@ export async function* walk(base, names, path, { pace, skip, whole = false }) {
       for (const name of readdirSync(numbered(directory), { encoding: "buffer" }).sort(Buffer.compare)) {
         await pace.rest();
         const here = [...below, name];
+        if (here.reduce((sum, { length }) => sum + length + 1, -1) > MAX_PATH) throw failed("too_many_entries", path, "a path is longer than its bound");
         if (skip?.has(key([...names, ...here]))) continue;
         let fd;
         try {
@@ -115,28 +118,33 @@ const gone = (why) => ["not_found", "not_directory", "outside_root"].includes(re
 /** Components as one text, for a set. @param {Buffer[]} names */
 export const key = (names) => names.map((name) => name.toString("latin1")).join("/");
 
+/** Size and digest of a regular file. @param {number} fd of look @param {Pace} pace @param {string} path for the failure */
+async function digested(fd, pace, path) {
+  const sum = createHash("sha256"), size = await contents(fd, pace, path, (part) => void sum.update(part));
+  return { size, digest: "sha256:" + sum.digest("hex") };
+}
+
 /**
- * Size and digest of a regular file, as long as it was when it was opened: what is
- * appended meanwhile is not read, for there may be no end of it.
+ * Reads a regular file, as long as it was when it was opened: what is appended
+ * meanwhile is not read, for there may be no end of it. Returns how long that is.
  * @param {number} fd of look
  * @param {Pace} pace
  * @param {string | undefined} path for the failure
- * @param {(part: Buffer) => void} [each] is given the bytes
+ * @param {(part: Buffer, offset: number) => void} each
  */
-export async function digested(fd, pace, path, each) {
-  const file = reopen(fd, path), sum = createHash("sha256");
+export async function contents(fd, pace, path, each) {
+  const file = reopen(fd, path);
   try {
-    const most = fstatSync(file).size, part = Buffer.allocUnsafe(Math.min(most, 1 << 20));
+    const most = fstatSync(file).size, part = Buffer.allocUnsafe(Math.min(most, PART));
     let size = 0;
     while (size < most) {
       const count = readSync(file, part, 0, Math.min(part.length, most - size), null);
       if (count === 0) break;
-      sum.update(part.subarray(0, count));
-      each?.(part.subarray(0, count));
+      each(part.subarray(0, count), size);
       size += count;
       await pace.rest();
     }
-    return { size, digest: "sha256:" + sum.digest("hex") };
+    return size;
   } finally {
     closeSync(file);
   }
@@ -159,7 +167,6 @@ export async function list(base, names, path, { most, project, skip, pace }) {
     if (stats.isDirectory() || (!project && !stats.isFile())) continue;
     if (all.length === most) throw failed("too_many_entries", path);
     const raw = Buffer.from(key(below), "latin1");
-    if (raw.length > MAX_PATH) throw failed("too_many_entries", path, "a path is longer than its bound");
     /** @type {Entry} */
     const entry = { path: escape(raw) };
     if (stats.isFile()) {

@@ -1,10 +1,11 @@
 // What has to be known after a restart, on the disk: one record a line. It is there
 // where the provider retains something that its operations speak of.
-import { closeSync, fdatasync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
+import { closeSync, fdatasync, fstatSync, fsyncSync, ftruncateSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { promisify } from "node:util";
 
 import { canonical, strict } from "./codec.mjs";
+import { full } from "./contained.mjs";
 
 /**
  * A record: the epoch of a lease; an operation that begins, what it makes, that somebody
@@ -73,8 +74,13 @@ export class Log {
 
   /** Writes a record; it survives the end of this program. @param {Entry} entry */
   append(entry) {
-    const line = Buffer.from(canonical(entry) + "\n");
-    for (let done = 0; done < line.length; ) done += writeSync(this.file, line, done);
+    const line = Buffer.from(canonical(entry) + "\n"), before = fstatSync(this.file).size;
+    try {
+      for (let done = 0; done < line.length; ) done += writeSync(this.file, line, done);
+    } catch (why) {
+      ftruncateSync(this.file, before); // a disk that is full takes a part of it
+      throw full(why);
+    }
     this.count++;
   }
 

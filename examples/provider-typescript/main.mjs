@@ -57,8 +57,8 @@ function claim(parent) {
   const held = openSync(parent, "r");
   // The lock is the descriptor's, not that of the program that asks for it.
   const { status, error } = spawnSync("flock", ["--nonblock", "3"], { stdio: ["ignore", "ignore", "ignore", held], env: ENVIRONMENT });
-  if (status !== 0) throw new Error(`${parent}: another provider holds it${error ? ", or " + error.message : ""}`);
-  for (const name of readdirSync(parent)) if (name.startsWith(RUN)) rmdirSync(join(parent, name));
+  if (status !== 0) throw new Error(`${parent} is held by another provider${error ? ", or " + error.message : ""}`);
+  for (const name of readdirSync(parent)) if (name.startsWith(RUN)) rmSync(join(parent, name), { recursive: true });
 }
 
 /** Serves until it is told to end. @param {string} parent @param {string} address @param {string} token */
@@ -76,9 +76,10 @@ async function serve(parent, address, token) {
     } catch (why) {
       return leave(NO_NAMESPACES, `this machine gives no namespaces of their own to commands (${reason(why)}); nothing runs without them`);
     }
-    const snapshots = DURABLE ? new Snapshots(join(parent, "snapshots")) : undefined;
     // The journal survives whatever its operations speak of.
     const journal = new Journal((operation) => provider?.lives(operation) ?? false, DURABLE ? new Log(join(parent, "journal")) : undefined);
+    const made = new Set([...journal.operations.values()].map(({ rolledBack, snapshot }) => (rolledBack ? undefined : snapshot)));
+    const snapshots = DURABLE ? new Snapshots(join(parent, "snapshots"), (id) => made.has(id)) : undefined;
     provider = new Provider(state, journal, snapshots);
     const server = await listen(address, new Service(token, provider));
     await stopped;

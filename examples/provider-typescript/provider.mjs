@@ -273,7 +273,7 @@ export class Provider {
 
   // --- snapshots, and the end ---
 
-  /** What is captured of an instance. @param {Wire.Instance} value @param {string} expires_at @returns {Omit<import("./snapshots.mjs").Kept, "files">} */
+  /** What is captured of an instance. @param {Wire.Instance} value @param {string} expires_at @returns {import("./snapshots.mjs").Kept} */
   captured({ instance_id, provider, placement, workspace_id, session_id, profile, materialization, mounts }, expires_at) {
     return {
       mounts, disk_bytes: profile.resource_limits.disk_bytes,
@@ -320,8 +320,10 @@ export class Provider {
       const snapshot = await snapshots.capture(this.operation(call), this.captured(instance.value, expires_at), instance.disk, pace(instance));
       await this.take(instance.id);
       return this.handoff(call, { disposition: "released", snapshot });
-    } finally {
-      instance.releasing = false; // one that failed stays, for another release
+    } catch (why) { // it stays, for another release
+      instance.releasing = false;
+      instance.stopped = instance.gone || now() >= instance.value.expires_at;
+      throw why;
     }
   }
 

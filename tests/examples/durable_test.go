@@ -26,10 +26,25 @@ type durable struct {
 	envelope sandbox.Capabilities
 }
 
-// spawnDurable starts one. Where a wrapper is given it starts the provider.
-func spawnDurable(t *testing.T, wrapper string) *durable {
+// skeletons are the languages of which every provider that keeps snapshots is held
+// to the same.
+var skeletons = map[string]func(t *testing.T, tier string) string{"python": pythonSkeleton, "typescript": typescriptSkeleton}
+
+// ofEach runs a test with a provider of each. Where a wrapper is given it starts the
+// provider.
+func ofEach(t *testing.T, wrapper string, test func(t *testing.T, d *durable)) {
+	t.Parallel()
+	for name, skeleton := range skeletons {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, spawnDurable(t, skeleton(t, scaffold.Durable), wrapper))
+		})
+	}
+}
+
+// spawnDurable starts one.
+func spawnDurable(t *testing.T, path, wrapper string) *durable {
 	t.Helper()
-	path := pythonSkeleton(t, scaffold.Durable)
 	if wrapper != "" {
 		script := filepath.Join(filepath.Dir(path), "wrapper")
 		if err := os.WriteFile(script, []byte("#!/bin/sh\nset -e\n"+strings.ReplaceAll(wrapper, "PROVIDER", "'"+path+"'")), 0o700); err != nil {

@@ -20,12 +20,13 @@ import (
 // example by another name: what is tested is what is handed out.
 func typescript(t *testing.T) string {
 	t.Helper()
-	return typescriptSkeleton(t, scaffold.DayOne)
+	return filepath.Dir(typescriptSkeleton(t, scaffold.DayOne))
 }
 
 // typescriptRun is its program.
-func typescriptRun(t *testing.T) string { return filepath.Join(typescript(t), "run") }
+func typescriptRun(t *testing.T) string { return typescriptSkeleton(t, scaffold.DayOne) }
 
+// typescriptSkeleton is the program of a skeleton of a tier.
 func typescriptSkeleton(t *testing.T, tier string) string {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
@@ -35,13 +36,13 @@ func typescriptSkeleton(t *testing.T, tier string) string {
 	if err := scaffold.Write(dir, scaffold.Options{Language: "typescript", Tier: tier, Name: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	return filepath.Join(dir, "run")
 }
 
 // TestTypeScriptReadsVectors: it reads every request of the kit as the kit says,
 // with the kit's own codec.
 func TestTypeScriptReadsVectors(t *testing.T) {
-	dir := typescriptSkeleton(t, scaffold.Durable) // which looks at the most
+	dir := filepath.Dir(typescriptSkeleton(t, scaffold.Durable)) // which looks at the most
 	for program, want := range map[string]string{"kit/check.mjs": " scenarios, 0 failed\n", "selfcheck.mjs": " requests, 0 wrong\n"} {
 		out, err := exec.CommandContext(t.Context(), "node", filepath.Join(dir, program)).CombinedOutput()
 		if err != nil || !strings.HasSuffix(string(out), want) {
@@ -116,7 +117,7 @@ func TestTypeScript(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := spawn(t, filepath.Join(typescriptSkeleton(t, c.tier), "run"))
+			p := spawn(t, typescriptSkeleton(t, c.tier))
 			p.durable = c.tier == scaffold.Durable
 			conforms(t, p, "typescript-"+c.name, conformance.Options{
 				Suites: c.suites, Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
