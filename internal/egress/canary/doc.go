@@ -12,5 +12,5 @@
 // number is never the count of a part.
 // Concurrency: scans can run side by side, also of one process.
 // Bounds: MaxMemory and MaxFile; ctx ends a scan.
-// Source: research "Proving A and D on one host".
+// Source: grading "The five facts, and the three that cannot be self-attested", authority_separation.
 package canary

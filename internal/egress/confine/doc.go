@@ -17,5 +17,5 @@
 // threads, those that run and those to come.
 // The program must be linked without cgo: the runtime reaches all threads only
 // then. Linux on amd64 and arm64.
-// Source: design "Egress"; research "Recommended design".
+// Source: design "Egress".
 package confine

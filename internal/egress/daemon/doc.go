@@ -14,5 +14,5 @@
 //
 // Trusts: whoever started it. Does not trust: who connects.
 // Errors: Main answers an exit code and says one line on descriptor 2.
-// Source: research "Recommended design"; design "Egress".
+// Source: design "Egress".
 package daemon

@@ -16,5 +16,5 @@
 // both are bounded.
 // Errors: *MissingError, *StartError, *StopError.
 // Concurrency: every name here can be used from many goroutines.
-// Source: design "Egress"; research "Recommended design".
+// Source: design "Egress".
 package launch
