@@ -54,8 +54,6 @@ func (t *tunnel) lead(dst, src stream, count *atomic.Int64, first []byte) {
 	}
 	switch {
 	case err == nil:
-		// If dst is gone, the other direction's read says how it went.
-		_ = dst.CloseWrite()
 	case writing && dst == t.origin && errors.Is(err, syscall.EPIPE):
 		// The origin said that it is done before it went: it answers early and
 		// closes. Its answer is complete and still on its way to the client. What
@@ -67,8 +65,11 @@ func (t *tunnel) lead(dst, src stream, count *atomic.Int64, first []byte) {
 		t.abort(EndReset)
 	}
 	if t.running.Add(-1) == 0 {
-		t.finish()
+		t.finish() // closing says the rest
+		return
 	}
+	// If dst is gone, the other direction's read says how it went.
+	_ = dst.CloseWrite()
 }
 
 func (t *tunnel) touch() { t.last.Store(t.guard.clock.Now().UnixNano()) }
