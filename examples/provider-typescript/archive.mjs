@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 
 import { canonical, escape, frame, output, strict, unescape } from "./codec.mjs";
-import { at, descend, look, numbered } from "./contained.mjs";
+import { Descent, at, look, numbered } from "./contained.mjs";
 import { failed, unavailable } from "./failure.mjs";
 import { contents, key, target, walk } from "./listing.mjs";
 import { parts } from "./places.mjs";
@@ -152,9 +152,7 @@ export async function copy(from, to, about, pace) {
  * @param {Pace} pace
  */
 export async function unpack(file, disk, pace) {
-  const reader = new Reader(file);
-  /** @type {{ key: string, fd: number } | undefined} */
-  let parent;
+  const reader = new Reader(file), descent = new Descent(disk);
   /** @type {{ fd: number, item: Item } | undefined} */
   let open;
   const finish = () => {
@@ -180,24 +178,18 @@ export async function unpack(file, disk, pace) {
       finish();
       if (next.type !== ITEM) throw damaged();
       const item = /** @type {Item} */ (read(next.payload)), names = parts(unescape(item.path)), last = names.pop();
-      const place = `${item.place}/${key(names)}`;
       if (!last || !/^place-[0-9]+$/.test(item.place)) throw damaged();
-      if (parent?.key !== place) {
-        if (parent) closeSync(parent.fd);
-        parent = undefined;
-        parent = { key: place, fd: descend(`${disk}/${item.place}`, names, undefined) };
-      }
-      const path = at(parent.fd, last);
+      const parent = descent.open([Buffer.from(item.place), ...names]), path = at(parent, last);
       if (item.type === "regular") open = { item, fd: openSync(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600) };
       else if (item.type === "symlink") {
         symlinkSync(unescape(item.target ?? ""), path);
         lchownSync(path, OWNER, OWNER);
-      } else directory(parent.fd, last, item.mode);
+      } else directory(parent, last, item.mode);
     }
     finish();
   } finally {
     if (open) closeSync(open.fd);
-    if (parent) closeSync(parent.fd);
+    descent.close();
   }
 }
 

@@ -72,6 +72,37 @@ export function descend(base, names, path, owner) {
 }
 
 /**
+ * Opens directories one after the other, and holds the last: one in that is opened
+ * below it, any other from the base again. So a tree costs what it has, and not the
+ * square of how deep a workload nested it.
+ */
+export class Descent {
+  /** @type {{ names: Buffer[], fd: number } | undefined} */
+  last;
+
+  /** @param {string} base @param {string} [path] for the failure */
+  constructor(base, path) {
+    this.base = base;
+    this.path = path;
+  }
+
+  /** The descriptor of a directory, until the next. @param {Buffer[]} names below the base */
+  open(names) {
+    const { last, base, path } = this, below = last?.names.every((name, i) => names[i]?.equals(name)) ? names.slice(last.names.length) : undefined;
+    if (last && below?.length === 0) return last.fd;
+    const fd = last && below?.length === 1 ? descend(numbered(last.fd) + "/.", below, path) : descend(base, names, path);
+    this.close();
+    this.last = { names, fd };
+    return fd;
+  }
+
+  close() {
+    if (this.last) closeSync(this.last.fd);
+    this.last = undefined;
+  }
+}
+
+/**
  * Opens a regular file for reading; the caller closes it.
  * @param {string} base
  * @param {Buffer[]} names

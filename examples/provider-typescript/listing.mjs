@@ -5,7 +5,7 @@ import { closeSync, fstatSync, readSync, readdirSync, readlinkSync } from "node:
 import { setImmediate } from "node:timers/promises";
 
 import { escape } from "./codec.mjs";
-import { at, codeOf, descend, full, look, numbered, reasonOf, reopen } from "./contained.mjs";
+import { Descent, at, codeOf, full, look, numbered, reasonOf, reopen } from "./contained.mjs";
 import { failed } from "./failure.mjs";
 
 /** How many directories are walked, and how long a path may be: what is made of nothing has an end too. */
@@ -48,19 +48,21 @@ export class Pace {
  * @returns {AsyncGenerator<Found>}
  */
 export async function* walk(base, names, path, { pace, skip, whole = false }) {
+  const descent = new Descent(base, path);
   /** @type {Buffer[][]} */
   const waiting = [[]];
   /** @type {[Buffer[], string][]} */
   const seen = [];
-  for (let below = waiting.pop(); below; below = waiting.pop()) {
-    let directory;
-    try {
-      directory = descend(base, [...names, ...below], path);
-    } catch (why) {
-      if (below.length === 0 || whole || !gone(why)) throw whole && below.length > 0 && gone(why) ? failed("changed", path) : why;
-      continue; // it went meanwhile
-    }
-    try {
+  try {
+    for (let below = waiting.pop(); below; below = waiting.pop()) {
+      let directory;
+      try {
+        directory = descent.open([...names, ...below]);
+      } catch (why) {
+        if (below.length > 0 && gone(why)) why = whole ? failed("changed", path) : undefined;
+        if (why) throw why;
+        continue; // it went meanwhile
+      }
       seen.push([below, state(directory)]);
       if (seen.length > MAX_DIRECTORIES) throw failed("too_many_entries", path, "too many directories");
       /** @type {Buffer[][]} */
@@ -86,23 +88,20 @@ export async function* walk(base, names, path, { pace, skip, whole = false }) {
         }
       }
       waiting.push(...inner.reverse());
-    } finally {
-      closeSync(directory);
     }
-  }
-  // Whoever moves something from where we have not been to where we have been changes
-  // both directories.
-  for (const [below, was] of whole ? seen : []) {
-    await pace.rest();
-    let directory;
-    try {
-      directory = descend(base, [...names, ...below], path);
-    } catch (why) {
-      throw gone(why) ? failed("changed", path) : why;
+    // Whoever moves something from where we have not been to where we have been changes
+    // both directories.
+    for (const [below, was] of whole ? seen : []) {
+      await pace.rest();
+      try {
+        if (state(descent.open([...names, ...below])) === was) continue;
+      } catch (why) {
+        if (!gone(why)) throw why;
+      }
+      throw failed("changed", path);
     }
-    const is = state(directory);
-    closeSync(directory);
-    if (is !== was) throw failed("changed", path);
+  } finally {
+    descent.close();
   }
 }
 
