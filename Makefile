@@ -38,11 +38,13 @@ $(EGRESS): internal/egress/launch/bin/%: $(shell find cmd/checkfu-guard cmd/chec
 build: $(INIT) $(EGRESS) ## build bin/checkfu, one static file with the sandbox in it
 	$(STATIC) -ldflags="$(LDFLAGS)" -o bin/checkfu ./cmd/checkfu
 
+# The programs that checkfu carries are laid over those of this machine.
 build-arm64: ## cross-build for arm64 (built, not run)
 	mkdir -p out/arm64
-	GOARCH=arm64 $(STATIC) -ldflags="-s -w" -o out/arm64/checkfu-init ./cmd/checkfu-init
+	GOARCH=arm64 $(STATIC) -ldflags="-s -w" -o out/arm64/ ./cmd/checkfu-init
 	GOARCH=arm64 $(STATIC) -buildvcs=false -ldflags="-s -w" -o out/arm64/ $(patsubst internal/egress/launch/bin/%,./cmd/%,$(EGRESS))
-	GOARCH=arm64 $(STATIC) -ldflags="$(LDFLAGS)" -o out/arm64/checkfu ./cmd/checkfu
+	@printf '{"Replace": {%s}}' "$$(for f in $(INIT) $(EGRESS); do printf '%s"%s": "%s"' "$$sep" "$(CURDIR)/$$f" "$(CURDIR)/out/arm64/$${f##*/}"; sep=', '; done)" >out/arm64/overlay.json
+	GOARCH=arm64 $(STATIC) -overlay out/arm64/overlay.json -ldflags="$(LDFLAGS)" -o out/arm64/checkfu ./cmd/checkfu
 
 demo: build ## set up what it needs and run a command on a repository inside a sandbox
 	./demo/run
