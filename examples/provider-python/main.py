@@ -50,7 +50,7 @@ def main():
         for name in os.listdir(home):  # of providers that were killed: the journal says that none lives
             if name.startswith("run-") and name != os.path.basename(state):
                 shutil.rmtree(os.path.join(home, name), ignore_errors=True)
-        provider.start_snapshots()
+        provider.tidy()
     server = listen(address, Wire(provider, token, journal))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
@@ -60,6 +60,8 @@ def main():
         server.server_close()
         provider.close()
         journal.close()
+        if DURABLE:
+            provider.tidy()
         leave(state, given, home)
         if address.startswith("unix:"):
             os.unlink(address[5:])

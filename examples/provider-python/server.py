@@ -8,6 +8,7 @@ import re
 import select
 import socket
 import socketserver
+import stat
 import sys
 import threading
 import time
@@ -337,6 +338,7 @@ class TCPServer(Threaded, socketserver.TCPServer):
 def listen(address, wire):
     """unix:PATH, or HOST:PORT of this machine."""
     if address.startswith("unix:"):
+        clear(address[5:])
         server = UnixServer(address[5:], Handler)
         os.chmod(address[5:], 0o600)
     else:
@@ -344,3 +346,15 @@ def listen(address, wire):
         server = TCPServer((host, int(port)), Handler)
     server.wire = wire
     return server
+
+
+def clear(path):
+    """Takes away the socket of a provider that was killed."""
+    with socket.socket(socket.AF_UNIX) as one:
+        try:
+            one.connect(path)
+        except ConnectionRefusedError:
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+        except OSError:
+            pass  # there is none, or bind says what is wrong

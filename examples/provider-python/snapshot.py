@@ -35,8 +35,9 @@ def sync(directory):
 class Snapshots:
     """Part of a provider, which has a journal, and folder for their files."""
 
-    def start_snapshots(self):
-        """Erases what was never published, or whose end was never finished."""
+    def tidy(self):
+        """Erases what was never published, or whose end was never finished. Nothing
+        may be under way: the journal is not used yet, or closed."""
         os.makedirs(self.folder, 0o700, exist_ok=True)
         for name in os.listdir(self.folder):
             if name not in self.journal.snapshots:

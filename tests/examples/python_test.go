@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,4 +93,18 @@ func TestPython(t *testing.T) {
 func TestPythonKilled(t *testing.T) {
 	t.Parallel()
 	killed(t, python(t))
+}
+
+// TestPythonStartsAgain: the socket of one that was killed keeps nobody from it.
+func TestPythonStartsAgain(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, pythonSkeleton(t, scaffold.Durable))
+	p.durable = true
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	if err := errors.Join(p.Close(), p.start(t.Context())); err != nil {
+		t.Fatal(err)
+	}
 }
