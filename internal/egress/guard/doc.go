@@ -2,15 +2,17 @@
 // and leads it to the listed hosts and ports and to nothing else, whatever the
 // workload sends and whatever the resolver answers.
 //
-// The path of one request, each step a file:
+// The path of one request, each step a file
+// (Guard itself is in guard.go, the count of connections in session.go):
 //
-//	accept     guard.go    bounded, the oldest unfinished head gives way to a new one
+//	accept     accept.go   bounded; the oldest unfinished head gives way to a new one
 //	head       head.go     a strict parser of its own; CRLF, visible ASCII, 8 KiB, 5 s
 //	decide     request.go  method, target, Host, body, list, resolver, addresses, socket
-//	resolve    resolve.go  one A and one AAAA question, asked once, cached nowhere
+//	resolve    resolve.go  one A and one AAAA question, asked once, cached nowhere;
+//	           message.go  what of an answer counts
 //	dial       dial.go     the judged addresses themselves, checked again on the socket
 //	hello      hello.go    on a tls port: the ClientHello names the host, and hides none
-//	tunnel     tunnel.go   bytes both ways, spliced in the kernel where that pays
+//	tunnel     tunnel.go   bytes both ways; splice.go leaves them in the kernel where that pays
 //	log        log.go      one line for each request, one for each tunnel's end, chained
 //
 // The order is the rule: the list is asked before the resolver, or a question
