@@ -62,29 +62,38 @@ const (
 	logCheck     = time.Second
 )
 
-// startGuard makes the socket that the machine will see and the log, and starts
-// the guard on them. The log lies there before the guard runs and is open in it
+// door is what a guard is started on: the socket that the machine will see, and
+// the log.
+type door struct{ listener, log *os.File }
+
+// openDoor makes both. The log lies there before the guard runs and is open in it
 // for as long as it lives: by that a sweep knows it.
-func (in *instance) startGuard(ctx context.Context) error {
-	log, err := os.OpenFile(in.at.decisions(), os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+func (in *instance) openDoor() (d door, err error) {
+	d.log, err = os.OpenFile(in.at.decisions(), os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err
+		return d, err
 	}
-	defer log.Close()
-	if err := os.Mkdir(in.at.egress(), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+	if err = os.Mkdir(in.at.egress(), 0o755); err == nil || errors.Is(err, os.ErrExist) {
+		d.listener, err = listenAt(in.at.egress())
 	}
-	listener, err := listenAt(in.at.egress())
 	if err != nil {
-		return err
+		d.log.Close()
+		return d, err
 	}
+	in.p.opt.Step("egress")
+	return d, nil
+}
+
+// startGuard starts the guard and holds that it enforces what it was told. It
+// takes the door over.
+func (in *instance) startGuard(ctx context.Context, d door) error {
+	defer d.log.Close()
 	// No copy of ours: with the guard gone nobody listens, and a connection is
 	// refused instead of waiting in a queue that nobody serves.
-	defer listener.Close()
-	in.p.opt.Step("egress")
+	defer d.listener.Close()
 	var guard Guard
 	if err := in.p.opt.Egress.within(func() (err error) {
-		guard, err = in.p.opt.Egress.Start(ctx, in.policy, listener, log)
+		guard, err = in.p.opt.Egress.Start(ctx, in.policy, d.listener, d.log)
 		return err
 	}); err != nil {
 		return fmt.Errorf("start the egress guard: %w", err)
@@ -92,7 +101,14 @@ func (in *instance) startGuard(ctx context.Context) error {
 	in.setGuard(guard)
 	in.p.opt.Step("guarded")
 	go boundLog(guard, in.at.decisions(), time.NewTicker(logCheck))
-	return in.knowsPolicy(log)
+	return in.knowsPolicy(d.log)
+}
+
+func (e *Egress) within(f func() error) error {
+	if e.Within == nil {
+		return f()
+	}
+	return e.Within(f)
 }
 
 func (in *instance) setGuard(g Guard) {
@@ -132,13 +148,6 @@ func boundLog(guard Guard, path string, tick *time.Ticker) {
 		_ = guard.Stop(ctx) // else the next look, or the end of the instance
 		cancel()
 	}
-}
-
-func (e *Egress) within(f func() error) error {
-	if e.Within == nil {
-		return f()
-	}
-	return e.Within(f)
 }
 
 // stopGuard ends the guard, if there is one.

@@ -185,23 +185,49 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 			ReadOnly: t.readOnly && !in.p.twinHome.unsealed,
 		})
 	}
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
-	defer cancel()
-	if in.guarded() {
-		if err := in.startGuard(ctx); err != nil {
-			return nil, errors.Join(err, in.stopGuard(undo))
-		}
-		in.addEgress(&spec)
+	m, err := in.startAll(ctx, spec)
+	if err == nil {
+		in.p.opt.Step("started")
+		err = in.verify(ctx, m, spec)
 	}
-	m, err := in.p.opt.Driver.Start(ctx, spec)
 	if err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
+		defer cancel()
+		if m != nil {
+			err = errors.Join(err, m.Destroy(undo))
+		}
 		return nil, errors.Join(err, in.stopGuard(undo))
 	}
-	in.p.opt.Step("started")
-	if err := in.verify(ctx, m, spec); err != nil {
-		return nil, errors.Join(err, m.Destroy(undo), in.stopGuard(undo))
-	}
 	return m, nil
+}
+
+// startAll starts the machine and, of an allowlist, the guard beside it: until
+// that listens the socket file leads to a queue and nowhere else. On an error
+// either may be left, for the caller to end.
+func (in *instance) startAll(ctx context.Context, spec machine.Spec) (machine.Machine, error) {
+	if !in.guarded() {
+		return in.p.opt.Driver.Start(ctx, spec)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	door, err := in.openDoor()
+	if err != nil {
+		return nil, err
+	}
+	in.addEgress(&spec)
+	guarded := make(chan error, 1)
+	go func() {
+		err := in.startGuard(ctx, door)
+		if err != nil {
+			cancel() // no machine without it
+		}
+		guarded <- err
+	}()
+	m, err := in.p.opt.Driver.Start(ctx, spec)
+	if err != nil {
+		cancel()
+	}
+	return m, errors.Join(<-guarded, err)
 }
 
 // mountPoints are the guest directories on which something is mounted.
