@@ -37,7 +37,7 @@ const (
 // Options say what is made.
 type Options struct {
 	Language string // one of Languages
-	Tier     string // one that the language has; "" is the most that it has
+	Tier     string // one of Tiers; "" is the most
 	Name     string // the provider's coordinate, [a-z0-9][a-z0-9._-]*
 }
 
@@ -56,7 +56,6 @@ var own embed.FS
 type language struct {
 	files    func() fs.FS           // of the provider
 	layer    string                 // of own, beside common
-	tiers    []string               // that it has, the most last
 	settings string                 // the file with the two lines below
 	lines    map[string]string      // option: its line in the example, with %q for its value
 	given    map[string]string      // option: its value in the example
@@ -66,21 +65,25 @@ type language struct {
 // languages is the registry.
 var languages = map[string]language{
 	"go": {
-		files: examples.Go, layer: "go", tiers: []string{Minimum, DayOne, Durable}, settings: "settings.go", add: modules,
+		files: examples.Go, layer: "go", settings: "settings.go", add: modules,
 		lines: map[string]string{"name": "\tname = %q\n", "tier": "\ttier = %q\n"},
 		given: map[string]string{"name": "example-go", "tier": DayOne},
 	},
 	"python": {
-		files: examples.Python, layer: "python", tiers: []string{Minimum, DayOne, Durable}, settings: "settings.py",
+		files: examples.Python, layer: "python", settings: "settings.py",
 		lines: map[string]string{"name": "NAME = %q\n", "tier": "TIER = %q\n"},
 		given: map[string]string{"name": "example-python", "tier": DayOne},
 	},
 	"typescript": {
-		files: examples.TypeScript, layer: "typescript", tiers: []string{Minimum, DayOne, Durable}, settings: "settings.mjs",
+		files: examples.TypeScript, layer: "typescript", settings: "settings.mjs",
 		lines: map[string]string{"name": "export const NAME = %q;\n", "tier": "export const TIER = %q;\n"},
 		given: map[string]string{"name": "example-typescript", "tier": DayOne},
 	},
 }
+
+// Tiers returns what Options.Tier may be, the most last. Every language has them
+// all.
+func Tiers() []string { return []string{Minimum, DayOne, Durable} }
 
 // Languages returns what Options.Language may be, sorted.
 func Languages() []string { return slices.Sorted(maps.Keys(languages)) }
@@ -88,12 +91,11 @@ func Languages() []string { return slices.Sorted(maps.Keys(languages)) }
 // Check finds what is wrong with the options.
 // Errors: *OptionError.
 func (o Options) Check() error {
-	l, ok := languages[o.Language]
-	if !ok {
-		return &OptionError{"lang", fmt.Sprintf("one of %q (others are not there yet)", Languages()), o.Language}
+	if _, ok := languages[o.Language]; !ok {
+		return &OptionError{"lang", fmt.Sprintf("one of %q", Languages()), o.Language}
 	}
-	if o.Tier != "" && !slices.Contains(l.tiers, o.Tier) {
-		return &OptionError{"tier", fmt.Sprintf("one of %q for %s (others are not there yet)", l.tiers, o.Language), o.Tier}
+	if o.Tier != "" && !slices.Contains(Tiers(), o.Tier) {
+		return &OptionError{"tier", fmt.Sprintf("one of %q", Tiers()), o.Tier}
 	}
 	t := sandbox.Target{Provider: o.Name, ProviderRevision: "1", MaterializationRevision: "1", Placement: sandbox.PlacementLocal}
 	if err := (*sandbox.Invalid)(nil); errors.As(t.Validate(), &err) {
@@ -128,7 +130,7 @@ func Write(dir string, o Options) (err error) {
 	}()
 	l := languages[o.Language]
 	if o.Tier == "" {
-		o.Tier = l.tiers[len(l.tiers)-1]
+		o.Tier = Durable
 	}
 	common, err := fs.Sub(own, "common")
 	if err != nil {

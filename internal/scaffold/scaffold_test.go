@@ -16,7 +16,7 @@ import (
 // nothing of the example's name in it.
 func TestWrite(t *testing.T) {
 	for _, lang := range Languages() {
-		for _, tier := range append([]string{""}, languages[lang].tiers...) {
+		for _, tier := range append(Tiers(), "") {
 			t.Run(lang+" "+tier, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "new")
 				if err := Write(dir, Options{lang, tier, "acme-1"}); err != nil {
