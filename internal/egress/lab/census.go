@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,9 +56,19 @@ func (l *Lab) Inodes() ([]uint64, error) {
 }
 
 // Census names what on this host still holds one of these namespaces: threads
-// that are in it, descriptors and mounts that keep it. What goes while it is
-// looked at is not named. It needs root.
-func Census(inodes []uint64) []string {
+// that are in it, descriptors and mounts that keep it. What goes within a moment
+// is not named. It needs root.
+func Census(inodes []uint64) (found []string) {
+	for range lookAgain {
+		if found = census(inodes); len(found) == 0 {
+			return nil
+		}
+		time.Sleep(lookPause)
+	}
+	return found
+}
+
+func census(inodes []uint64) []string {
 	var found []string
 	ours := func(path string) bool {
 		link, err := os.Readlink(path)

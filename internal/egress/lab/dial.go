@@ -2,9 +2,13 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // dialTime bounds a direct connection in the lab, where everything is near.
@@ -25,19 +29,35 @@ func (n *Namespace) Dial(ctx context.Context, network string, to netip.AddrPort)
 	return conn, err
 }
 
+// A process that this one is just starting has all its descriptors until it
+// executes: a listener that was closed still listens, a namespace still lives.
+// ForkLock waits for that, but for a child that is given a user namespace; so what
+// must be gone is looked for that often, with a pause.
+const (
+	lookAgain = 20
+	lookPause = 10 * time.Millisecond
+)
+
 // Listen opens a TCP listener inside the namespace; it can be used and passed on
-// from anywhere.
+// from anywhere. Where somebody listened a moment ago it waits a little.
 // Errors: of the operating system.
 func (n *Namespace) Listen(at netip.AddrPort) (listener net.Listener, err error) {
 	// A listener of Go speaks Multipath TCP unless told otherwise: a caller
 	// could then add subflows that no rule has seen.
 	config := net.ListenConfig{}
 	config.SetMultipathTCP(false)
-	err = n.Do(func() error {
-		listener, err = config.Listen(context.Background(), "tcp", at.String())
-		return err
-	})
-	return listener, err
+	for i := 0; ; i++ {
+		err = n.Do(func() error {
+			syscall.ForkLock.RLock()
+			defer syscall.ForkLock.RUnlock()
+			listener, err = config.Listen(context.Background(), "tcp", at.String())
+			return err
+		})
+		if i == lookAgain || !errors.Is(err, unix.EADDRINUSE) {
+			return listener, err
+		}
+		time.Sleep(lookPause)
+	}
 }
 
 // ListenPacket opens a UDP socket inside the namespace.

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,7 +74,7 @@ func (l *Lab) door(name string, edge netip.AddrPort, far *Namespace) (*Door, err
 		if err = d.listenFile(path); err != nil {
 			break
 		}
-		if d.forwarder, err = again(l.Workload, d.Entry); err != nil {
+		if d.forwarder, err = l.Workload.Listen(d.Entry); err != nil {
 			d.Listener.Close()
 			break
 		}
@@ -93,30 +91,13 @@ func (l *Lab) door(name string, edge netip.AddrPort, far *Namespace) (*Door, err
 
 // listen opens the listener inside a namespace and keeps a descriptor of it.
 func (d *Door) listen(n *Namespace) error {
-	listener, err := again(n, d.Entry)
+	listener, err := n.Listen(d.Entry)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
 	d.Listener, err = listener.(*net.TCPListener).File()
 	return err
-}
-
-// again listens where somebody listened a moment ago. A process that this one is
-// just starting has its descriptors, and so the door before, until it executes;
-// ForkLock waits for that. Where the child is given a user namespace, nothing
-// does, and it is tried for a while.
-func again(n *Namespace, at netip.AddrPort) (net.Listener, error) {
-	const tries, pause = 20, 10 * time.Millisecond
-	for i := 0; ; i++ {
-		syscall.ForkLock.RLock()
-		listener, err := n.Listen(at)
-		syscall.ForkLock.RUnlock()
-		if i == tries || !errors.Is(err, unix.EADDRINUSE) {
-			return listener, err
-		}
-		time.Sleep(pause)
-	}
 }
 
 func (d *Door) listenFile(path string) error {

@@ -227,11 +227,41 @@ func (l *Lab) Settle(ctx context.Context) error {
 	if err != nil {
 		return &Error{"wait for the ledger", err}
 	}
-	lost, err := l.Tap.Lost()
-	if err == nil && lost > 0 {
-		err = &Error{"count packets", fmt.Errorf("%d were lost", lost)}
+	if err := l.settlePlane(ctx); err != nil {
+		return err
 	}
-	return err
+	for _, tap := range []*Tap{l.Tap, l.PlaneTap} {
+		lost, err := tap.Lost()
+		if err == nil && lost > 0 {
+			err = &Error{"count packets", fmt.Errorf("%d were lost", lost)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planeBarrier is what Settle sends to the plane.
+var planeBarrier = Flow{Protocol: UDP, Source: RelayAddr, Destination: netip.AddrPortFrom(PlaneAddr, 9)}
+
+func (l *Lab) settlePlane(ctx context.Context) error {
+	before := l.PlaneTap.Mark()[planeBarrier]
+	conn, err := l.Relay.ListenPacket(netip.AddrPortFrom(RelayAddr, 0))
+	if err != nil {
+		return &Error{"open a datagram socket", err}
+	}
+	defer conn.Close()
+	// A refusal of the one before is no failure of this one, and is told once.
+	for range 2 {
+		if _, err = conn.WriteTo([]byte("settle"), net.UDPAddrFromAddrPort(planeBarrier.Destination)); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return &Error{"send to the plane", err}
+	}
+	return l.PlaneTap.wait(ctx, "a packet to the plane", func() bool { return l.PlaneTap.flows[planeBarrier] > before })
 }
 
 // Live proves that an address is live where the guard would meet it: a direct

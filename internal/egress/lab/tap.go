@@ -84,14 +84,13 @@ func (t *Tap) read() {
 		}
 		flow := parse(frame[:n])
 		t.mu.Lock()
-		if _, known := t.flows[flow]; !known {
-			if len(t.flows) >= maxFlows {
-				flow = Flow{Protocol: Other}
-			}
+		if _, known := t.flows[flow]; !known && len(t.flows) >= maxFlows {
+			flow = Flow{Protocol: Other}
+		}
+		if t.flows[flow]++; t.flows[flow] == 1 || flow == planeBarrier {
 			close(t.changed)
 			t.changed = make(chan struct{})
 		}
-		t.flows[flow]++
 		t.mu.Unlock()
 	}
 }
@@ -108,7 +107,7 @@ func (t *Tap) Mark() map[Flow]int64 {
 func (t *Tap) Since(mark map[Flow]int64) map[Flow]int64 {
 	now := t.Mark()
 	for flow, count := range now {
-		if now[flow] = count - mark[flow]; now[flow] == 0 || flow.Protocol == Neighbour || barriers.Contains(flow.Destination.Addr()) || flow.Destination.Addr() == publicEdge {
+		if now[flow] = count - mark[flow]; now[flow] == 0 || flow.Protocol == Neighbour || barriers.Contains(flow.Destination.Addr()) || flow.Destination.Addr() == publicEdge || flow == planeBarrier {
 			delete(now, flow)
 		}
 	}
@@ -138,19 +137,28 @@ func (t *Tap) Lost() (n uint32, err error) {
 
 // sees waits until a packet to an address was counted.
 func (t *Tap) sees(ctx context.Context, to netip.Addr) error {
+	return t.wait(ctx, "a packet to "+to.String(), func() bool {
+		for flow := range t.flows {
+			if flow.Destination.Addr() == to {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// wait waits for a condition, which is asked under the lock.
+func (t *Tap) wait(ctx context.Context, what string, met func() bool) error {
 	for {
 		t.mu.Lock()
-		found, changed := false, t.changed
-		for flow := range t.flows {
-			found = found || flow.Destination.Addr() == to
-		}
+		found, changed := met(), t.changed
 		t.mu.Unlock()
 		if found {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return &Error{"wait for a packet to " + to.String(), ctx.Err()}
+			return &Error{"wait for " + what, ctx.Err()}
 		case <-changed:
 		}
 	}

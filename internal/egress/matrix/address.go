@@ -100,6 +100,10 @@ func deadTwin(t *trial) error {
 	if err := t.lab.Live(t.ctx, netip.AddrPortFrom(lab.DeadPrivate, 443)); err == nil {
 		return errors.New("the dead address is live")
 	}
+	// What was just sent there must not be taken for the guard's.
+	if err := t.lab.Settle(t.ctx); err != nil {
+		return blind(err)
+	}
 	t.answers("p75.test", lab.DeadPrivate)
 	return t.resolves("p75.test", policy.ReasonAnswerNotPublic, 403)
 }

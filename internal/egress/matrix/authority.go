@@ -188,7 +188,7 @@ func (t *trial) planeLive() error {
 		}
 		return nil
 	})
-	if err == nil && len(s.plane) == 0 {
+	if err == nil && len(s.atPlane()) == 0 {
 		err = blind(errors.New("the counter at the plane does not move"))
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/egress/guard"
@@ -126,9 +127,12 @@ func (j *journal) wait(ctx context.Context, mark int, kind guard.Kind, n int) ([
 	}
 }
 
-// close ends the reading; what the guard writes then has nowhere to go.
+// close ends the reading; what the guard writes then has nowhere to go, because
+// no process that is just being started has our end of the pipe either.
 func (j *journal) close() {
+	syscall.ForkLock.RLock()
 	j.pipe.Close()
+	syscall.ForkLock.RUnlock()
 	<-j.done
 }
 

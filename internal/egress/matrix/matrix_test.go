@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/checkfu/checkfu/conformance/report"
@@ -24,21 +25,64 @@ func TestMain(m *testing.M) {
 
 // slow are the cases that wait for bounds of the guard that no configuration
 // shortens.
-var slow = []string{"E49", "P79"}
+var slow = []string{"E49", "P79", "D34"}
 
-// run runs the matrix and says what did not pass.
-func run(t *testing.T, o Options) *Report {
-	t.Helper()
+// TestMatrix is the matrix: each topology in another configuration with all but
+// the slow cases, the mutants on one of them, and the slow cases by themselves.
+// All at once, because they wait more than they work. The command runs each in
+// each.
+func TestMatrix(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
 	}
-	r, err := Run(t.Context(), o)
-	if missing := new(launch.MissingError); errors.As(err, &missing) {
-		t.Skip(missing)
+	var quick []string
+	for _, c := range Cases() {
+		if !slices.Contains(slow, c.ID) {
+			quick = append(quick, c.ID)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
+	runs := map[string]Options{}
+	for topology, configuration := range map[lab.Topology]Configuration{
+		lab.SocketFile: GuardOnly, lab.InsideListener: KernelOnly, lab.Veth: Both,
+	} {
+		runs[string(topology)+" "+string(configuration)] = Options{
+			Topologies: []lab.Topology{topology}, Configurations: []Configuration{configuration}, Cases: quick, NoMutants: configuration != GuardOnly,
+		}
 	}
+	for _, id := range slow {
+		runs[id] = Options{Topologies: []lab.Topology{lab.SocketFile}, Configurations: []Configuration{Both}, Cases: []string{id}, NoMutants: true}
+	}
+	type result struct {
+		report *Report
+		err    error
+	}
+	results := map[string]result{}
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for name, o := range runs {
+		wait.Go(func() {
+			r, err := Run(t.Context(), o)
+			mu.Lock()
+			defer mu.Unlock()
+			results[name] = result{r, err}
+		})
+	}
+	wait.Wait()
+	for name, o := range runs {
+		t.Run(name, func(t *testing.T) {
+			if missing := new(launch.MissingError); errors.As(results[name].err, &missing) {
+				t.Skip(missing)
+			}
+			if results[name].err != nil {
+				t.Fatal(results[name].err)
+			}
+			passed(t, o, results[name].report)
+		})
+	}
+}
+
+// passed says what of a report is no pass.
+func passed(t *testing.T, o Options, r *Report) {
 	for _, row := range r.Rows {
 		switch row.Status {
 		case report.Fail, report.Error:
@@ -54,43 +98,15 @@ func run(t *testing.T, o Options) *Report {
 			t.Error(m)
 		}
 	}
-	return r
-}
-
-// TestEveryCaseOnEveryTopologyAndInEveryConfiguration is the matrix but for the
-// slow cases: each topology in another configuration, all at once. The command
-// runs each in each.
-func TestEveryCaseOnEveryTopologyAndInEveryConfiguration(t *testing.T) {
-	for topology, configuration := range map[lab.Topology]Configuration{
-		lab.SocketFile: GuardOnly, lab.InsideListener: KernelOnly, lab.Veth: Both,
-	} {
-		t.Run(string(topology)+" "+string(configuration), func(t *testing.T) {
-			t.Parallel()
-			o := Options{
-				Topologies: []lab.Topology{topology}, Configurations: []Configuration{configuration}, NoMutants: configuration != GuardOnly,
-			}
-			for _, c := range Cases() {
-				if !slices.Contains(slow, c.ID) {
-					o.Cases = append(o.Cases, c.ID)
-				}
-			}
-			r := run(t, o)
-			if len(r.Rows) != len(o.Cases) {
-				t.Errorf("want %d rows, got %d", len(o.Cases), len(r.Rows))
-			}
-			if !o.NoMutants && len(r.Mutants) != len(killers) {
-				t.Errorf("want %d mutants, got %d", len(killers), len(r.Mutants))
-			}
-			if r.Verdict != report.Partial || r.ExitCode != report.ExitIncomplete {
-				t.Errorf("a run of a part is %s, exit code %d: %s", r.Verdict, r.ExitCode, r.Reason)
-			}
-		})
+	if len(r.Rows) != len(o.Cases) {
+		t.Errorf("want %d rows, got %d", len(o.Cases), len(r.Rows))
 	}
-}
-
-func TestSlowCases(t *testing.T) {
-	t.Parallel()
-	run(t, Options{Topologies: []lab.Topology{lab.SocketFile}, Configurations: []Configuration{Both}, Cases: slow, NoMutants: true})
+	if !o.NoMutants && len(r.Mutants) != len(killers) {
+		t.Errorf("want %d mutants, got %d", len(killers), len(r.Mutants))
+	}
+	if r.Verdict != report.Partial || r.ExitCode != report.ExitIncomplete {
+		t.Errorf("a run of a part is %s, exit code %d: %s", r.Verdict, r.ExitCode, r.Reason)
+	}
 }
 
 // TestTheCasesAreThoseThatThereAre: 211 of them, each once, and of those that are

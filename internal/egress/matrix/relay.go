@@ -128,7 +128,7 @@ func (t *trial) models(s *relaySubject, token string) (reached bool, err error) 
 	for _, a := range seen.accepts {
 		reached = reached || a.In == t.lab.Plane.Name
 	}
-	if reached != (status == 200) || reached != (len(seen.plane) > 0) {
+	if reached != (status == 200) || reached != (len(seen.atPlane()) > 0) {
 		return reached, fmt.Errorf("status %d, accepted at the plane: %v, packets there: %v", status, reached, seen.plane)
 	}
 	return reached, nil

@@ -30,9 +30,6 @@ func helloCases() []Case {
 	whole := func(change func(*hello) []byte) func(*trial) error {
 		return func(t *trial) error { return t.hello(change, "", false) }
 	}
-	ends := func(reason policy.Reason, change func(*hello) []byte) func(*trial) error {
-		return func(t *trial) error { return t.hello(change, reason, false) }
-	}
 	one := func(h *hello) []byte { return h.bytes(record) }
 	return []Case{
 		{ID: "E41", Title: "TLS to the host that was asked for", Facts: e, hosts: []string{"e41.test"}, run: realTLS},
@@ -41,14 +38,14 @@ func helloCases() []Case {
 			if err != nil {
 				return err
 			}
-			return t.says(data, policy.ReasonSNIMismatch)
+			return t.says(data, true, policy.ReasonSNIMismatch)
 		}},
 		{ID: "E43", Title: "a hello that names nobody", Facts: e, run: func(t *trial) error {
 			data, err := sni("")
 			if err != nil {
 				return err
 			}
-			return t.says(data, policy.ReasonSNIMissing)
+			return t.says(data, true, policy.ReasonSNIMissing)
 		}},
 		{ID: "E44", Title: "a hello that hides a name", Facts: e, alone: true, run: hidden},
 		{ID: "E45", Title: "a hello that names two hosts, or one twice", Facts: e, run: func(t *trial) error {
@@ -70,14 +67,14 @@ func helloCases() []Case {
 			return h.last(extServerName).bytes(record)
 		})},
 		{ID: "E49", Title: "a hello that is too long, or too late", Facts: []Fact{Exact, Default}, run: func(t *trial) error {
-			err := ends(policy.ReasonLimit, func(h *hello) []byte { return h.with(extPadding, make([]byte, 17_000)).bytes(record) })(t)
-			if err != nil {
+			long := func(h *hello) []byte { return h.with(extPadding, make([]byte, 17_000)).bytes(record) }
+			if err := t.hello(long, policy.ReasonLimit, false); err != nil {
 				return named("long", err)
 			}
-			return named("late", ends(policy.ReasonLimit, func(h *hello) []byte { return h.bytes(record)[:100] })(t))
+			return named("late", t.hello(func(h *hello) []byte { return h.bytes(record)[:100] }, policy.ReasonLimit, true))
 		}},
 		{ID: "E50", Title: "bytes that are no TLS", Facts: e, run: func(t *trial) error {
-			return t.says([]byte("GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n"), policy.ReasonSNIMissing)
+			return t.says([]byte("GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n"), true, policy.ReasonSNIMissing)
 		}},
 		{ID: "E51", Title: "a server that speaks first, on a port that is listed as opaque", Facts: e, run: serverFirst},
 		{ID: "E52", Title: "another host inside TLS, on a shared front", Facts: e,
@@ -86,6 +83,7 @@ func helloCases() []Case {
 }
 
 // hello sends a changed hello to a listed host. Without a reason it must arrive.
+// A slow one comes byte by byte, or, where it must not arrive, never whole.
 func (t *trial) hello(change func(*hello) []byte, reason policy.Reason, slowly bool) error {
 	h, err := newHello(allowed)
 	if err != nil {
@@ -93,7 +91,7 @@ func (t *trial) hello(change func(*hello) []byte, reason policy.Reason, slowly b
 	}
 	data := change(h)
 	if reason != "" {
-		return t.says(data, reason)
+		return t.says(data, !slowly, reason)
 	}
 	return t.request(connectHead("allowed.test:443"), want{status: []int{200}, accepts: at(public), asked: []string{allowed}}, func(c *client) error {
 		if slowly {
@@ -111,13 +109,17 @@ func (t *trial) hello(change func(*hello) []byte, reason policy.Reason, slowly b
 }
 
 // says sends bytes after an answer of 200. The connection must end, and no byte
-// of it may have arrived at the origin.
-func (t *trial) says(data []byte, reason policy.Reason) error {
+// of it may have arrived at the origin. Of what is not whole more could come.
+func (t *trial) says(data []byte, whole bool, reason policy.Reason) error {
 	return t.request(connectHead("allowed.test:443"), want{
 		status: []int{200}, reason: reason, accepts: at(public), silent: true, asked: []string{allowed},
 	}, func(c *client) error {
 		if _, err := c.Write(data); err != nil && !ended(err) {
 			return err
+		}
+		if whole {
+			// Whoever lets it pass need not be waited for.
+			c.closeWrite()
 		}
 		got, err := c.ends()
 		if err == nil && len(got) > 0 {

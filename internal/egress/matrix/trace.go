@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -70,7 +71,9 @@ func (s *trace) reached(want ...netip.AddrPort) error {
 }
 
 // callers are who may have had a connection before.
-var callers = []netip.Addr{lab.GuardAddr, lab.GuardAddr6, lab.OutsideAddr, lab.OutsideAddr6}
+var callers = []netip.Addr{
+	lab.GuardAddr, lab.GuardAddr6, netip.MustParseAddr("fe80::200"), lab.OutsideAddr, lab.OutsideAddr6, netip.MustParseAddr("fe80::400"),
+}
 
 // explained says which packets were seen that nothing explains: what went to the
 // resolver, and what went to an address where that is in order. Of connections
@@ -89,7 +92,7 @@ func (s *trace) explained(order ...netip.AddrPort) error {
 			odd = append(odd, fmt.Sprintf("%d × %s to %s", n, flow.Protocol, to))
 		}
 	}
-	for flow, n := range s.plane {
+	for flow, n := range s.atPlane() {
 		odd = append(odd, fmt.Sprintf("%d × %s to the plane", n, flow.Protocol))
 	}
 	if len(odd) > 0 {
@@ -97,6 +100,16 @@ func (s *trace) explained(order ...netip.AddrPort) error {
 		return fmt.Errorf("packets: expected none but these to %v, got %s", order, strings.Join(odd, ", "))
 	}
 	return nil
+}
+
+// atPlane is what arrived at the plane, without late segments of a connection
+// before: what opens one is counted.
+func (s *trace) atPlane() map[lab.Flow]int64 {
+	out := maps.Clone(s.plane)
+	maps.DeleteFunc(out, func(flow lab.Flow, _ int64) bool {
+		return flow.Source == lab.RelayAddr && flow.Protocol == lab.TCP && !flow.SYN && s.lab.Ledger.Known(flow.Destination)
+	})
+	return out
 }
 
 // asked says what is wrong with the questions: each of these names once for each
