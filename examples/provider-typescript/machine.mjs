@@ -20,6 +20,8 @@ import { OWNER, ROOTLESS, USER } from "./settings.mjs";
 /** @typedef {import("./instance.mjs").Instance} Instance */
 
 const TEXT = readFileSync(new URL("machine.sh", import.meta.url), "utf8");
+/** Without startup files: bash with a socket for standard input takes itself for one that a remote shell started, and reads them. */
+const SHELL = ["bash", "--norc", "-c", TEXT];
 const NUL = Buffer.alloc(1);
 /** How long reading what a dead command wrote may take, in milliseconds. */
 const DRAIN = 5000;
@@ -106,10 +108,10 @@ export class Command {
       const limits = instance.value.profile.resource_limits, first = this.first?.pid;
       this.child = spawn("setpriv", [
         "--pdeathsig", "KILL", "nsenter", "--no-fork", `--pid=/proc/${first}/ns/pid_for_children`, "setsid", "--fork", "--wait",
-        "bash", "-c", TEXT, nonce, "enter", ...theirs.map((fd) => `/proc/${process.pid}/fd/${fd}`), String(first),
+        ...SHELL, nonce, "enter", ...theirs.map((fd) => `/proc/${process.pid}/fd/${fd}`), String(first),
         ...(ROOTLESS ? [] : ["setpriv", `--reuid=${OWNER}`, `--regid=${OWNER}`, "--clear-groups"]),
         "unshare", "--user", `--map-user=${USER}`, `--map-group=${USER}`, "--keep-caps",
-        "bash", "-c", TEXT, nonce, "command", String(limits.max_processes), String(Math.ceil(limits.disk_bytes / 1024)),
+        ...SHELL, nonce, "command", String(limits.max_processes), String(Math.ceil(limits.disk_bytes / 1024)),
       ], { stdio: ["ignore", "ignore", "pipe", told], env: ENVIRONMENT, cwd: "/", detached: true });
       this.said = heard(this.child.stderr);
       // It opens its streams itself, so that nobody around it holds them.
@@ -126,7 +128,7 @@ export class Command {
   async machine() {
     const { root, table } = this.instance;
     const first = this.first = spawn("unshare", [
-      "--pid", "--kill-child", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", "bash", "-c", TEXT, "machine", "first", root, table,
+      "--pid", "--kill-child", "--mount", "--net", "--ipc", "--uts", "--propagation", "private", ...SHELL, "machine", "first", root, table,
     ], { stdio: "pipe", env: ENVIRONMENT, cwd: "/", detached: true });
     const said = heard(first.stdout), why = heard(first.stderr), ended = closed(first);
     this.ends.push(ended);

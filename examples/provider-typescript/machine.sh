@@ -20,7 +20,7 @@ first)
   set -e
   mount --all --fstab "$3"
   cd "$2"
-  echo machine >proc/sys/kernel/hostname
+  hostname machine
   echo 0x9 >sys/class/net/lo/flags # up; loopback is the whole network
   umount sys
   pivot_root . run
@@ -39,7 +39,7 @@ command)
   set -e
   echo 0 >/proc/sys/user/max_user_namespaces # in which it could have capabilities again
   exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all --ambient-caps=-all \
-    bash -c "$BASH_EXECUTION_STRING" "$0" last "${@:2}"
+    bash --norc -c "$BASH_EXECUTION_STRING" "$0" last "${@:2}"
   ;;
 last)
   mapfile -d '' -t words <&3

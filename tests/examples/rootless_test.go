@@ -20,7 +20,9 @@ func TestRootless(t *testing.T) {
 	if _, err := exec.LookPath("setpriv"); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root and setpriv, to be another user")
 	}
-	for _, language := range []string{"go", "python"} {
+	// How many of its files can be seen from here: the disks of one lie in mounts of
+	// its own also without root.
+	for language, seen := range map[string]int{"go": 1, "python": 1, "typescript": 0} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			dir, err := os.MkdirTemp("", "rootless")
@@ -35,7 +37,7 @@ func TestRootless(t *testing.T) {
 			if language == "go" {
 				program = filepath.Join(dir, "provider")
 				goBuild(t, "../../examples/provider-go", program)
-			} else if err := scaffold.Write(filepath.Dir(program), scaffold.Options{Language: language, Name: "acme"}); err != nil {
+			} else if err := scaffold.Write(filepath.Dir(program), scaffold.Options{Language: language, Tier: scaffold.DayOne, Name: "acme"}); err != nil {
 				t.Fatal(err)
 			}
 			script := filepath.Join(dir, "script")
@@ -69,7 +71,7 @@ func TestRootless(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil || found != 1 {
+			if err != nil || found != seen {
 				t.Errorf("%d setuid files, %v", found, err)
 			}
 		})
