@@ -216,7 +216,7 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("%d %q, %v", status, body, err)
 		}
 	}
-	for range 2 {
+	for i := range 2 {
 		go ask()
 		<-begun
 		refused(route.ReasonLimit)
@@ -224,6 +224,7 @@ func TestCeilings(t *testing.T) {
 		if status := <-done; status != 200 {
 			t.Error(status)
 		}
+		s.log.line(t, 2*i+2) // the client has its answer before the place is free
 	}
 	refused(route.ReasonCeiling) // of output tokens
 	if used, ok := s.gateway.Forget("run_1"); !ok || used.OutputTokens != 20 || used.Requests != 2 {
@@ -255,7 +256,7 @@ func TestUpstreamFails(t *testing.T) {
 			w.WriteHeader(401)
 			fmt.Fprint(w, `{"error":{"message":"Incorrect API key: `+secretKey+`"}}`)
 		}, 502, route.ReasonKey, ""},
-		"a forbidden account": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, secretKey, 403) }, 502, route.ReasonKey, ""},
+		"a forbidden account": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, secretKey, http.StatusForbidden) }, 502, route.ReasonKey, ""},
 		"a page": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.Header().Set("Retry-After", "7")
