@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +35,17 @@ func internet(t *testing.T) *lab.Lab {
 // on runs the product in the lab.
 func on(t *testing.T, l *lab.Lab, args ...string) result {
 	t.Helper()
+	var r result
+	cmd := onLab(t, args...)
+	if err := l.Guard.Do(func() error { r = finish(t, cmd); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// onLab prepares the product with the lab's name server.
+func onLab(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	product := command(t, args...)
 	resolv := filepath.Join(t.TempDir(), "resolv.conf")
 	write(t, resolv, "nameserver "+lab.ResolverAddr.Addr().String()+"\n", 0o644)
@@ -38,11 +53,7 @@ func on(t *testing.T, l *lab.Lab, args ...string) result {
 	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c",
 		`mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"`, resolv, product.Path}, args...)...)
 	cmd.Env, cmd.Dir = product.Env, product.Dir
-	var r result
-	if err := l.Guard.Do(func() error { r = finish(t, cmd); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return cmd
 }
 
 // through asks the proxy of the machine for a destination and prints the status.
@@ -147,6 +158,61 @@ func TestRunReachesNothingUnasked(t *testing.T) {
 				t.Errorf("%s %s: %s", provider, c.flags, got)
 			}
 		}
+	}
+}
+
+// TestRunAllow_TheGuardIsKilled: with the guard of a run killed nothing is reached
+// any more, by no way, and the end of the run says why.
+func TestRunAllow_TheGuardIsKilled(t *testing.T) {
+	l := internet(t)
+	ask := through("allowed.test:8443")
+	cmd := onLab(t, boxed("native:runc", ask+"read go; "+ask+"nc -w 2 "+lab.PublicAddr.String()+" 8443 </dev/null || echo unreachable", "--allow", "allowed.test:8443")...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Guard.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewReader(out)
+	if line, err := said.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 200") {
+		t.Errorf("%q, %v", line, err)
+	}
+	mark, killed := l.Ledger.Mark(), 0
+	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+	for _, file := range children {
+		pids, _ := os.ReadFile(file)
+		for pid := range strings.FieldsSeq(string(pids)) {
+			if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.HasPrefix(string(line), "checkfu-guard\x00") {
+				n, _ := strconv.Atoi(pid)
+				if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+				killed++
+			}
+		}
+	}
+	if killed != 1 {
+		t.Errorf("%d guards", killed)
+	}
+	in.Write([]byte("go\n"))
+	in.Close()
+	rest, _ := io.ReadAll(said)
+	if err := cmd.Wait(); err != nil || strings.Contains(string(rest), "HTTP") || !strings.HasSuffix(string(rest), "unreachable\n") {
+		t.Errorf("%q, %v", rest, err)
+	}
+	settle(t, l)
+	if got := l.Ledger.Since(mark); len(got) > 0 {
+		t.Errorf("accepted %+v", got)
+	}
+	if !strings.Contains(errs.String(), "everything since the guard ended") {
+		t.Errorf("%s", errs.String())
 	}
 }
 
