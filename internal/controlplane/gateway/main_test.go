@@ -247,6 +247,4 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func runChild(string) int { return 2 }
-
 var errNoSpace = errors.New("no space")
