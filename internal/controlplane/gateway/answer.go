@@ -70,7 +70,8 @@ func (x *exchange) pass(ctx context.Context, response *http.Response, answer io.
 			x.w.Header()[name] = values
 		}
 	}
-	if response.ContentLength >= 0 {
+	// A stream may lose an event, or gain the one of an error.
+	if response.ContentLength >= 0 && m.events == nil {
 		x.w.Header().Set("Content-Length", strconv.FormatInt(response.ContentLength, 10))
 	}
 	x.w.WriteHeader(response.StatusCode)

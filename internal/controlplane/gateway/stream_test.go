@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -214,6 +215,19 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 	<-ended
 	if l := s.log.line(t, 1); l.Usage.InputTokens < 100 || l.Usage.Estimated != 1 || l.Status != 0 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// A stream that an upstream sends whole, with its length, has another one behind us.
+func TestStreamOfKnownLength(t *testing.T) {
+	s := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Length", strconv.Itoa(len(chatDelta+chatUsage+chatDone)))
+		_, _ = io.WriteString(w, chatDelta+chatUsage+chatDone)
+	}, nil)
+	status, _, body, err := s.ask(s.request("POST", "/v1/chat/completions", `{"model":"m","stream":true}`))
+	if err != nil || status != 200 || body != chatDelta+chatDone {
+		t.Errorf("%d %q, %v", status, body, err)
 	}
 }
 
