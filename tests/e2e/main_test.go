@@ -159,7 +159,7 @@ func census() []string {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(90 * time.Second)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not so: %s", what)

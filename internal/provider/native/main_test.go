@@ -90,7 +90,7 @@ func buildStatic(t testing.TB, pkg string) string {
 // eventually polls for what the kernel gives no event for.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not so: %s", what)

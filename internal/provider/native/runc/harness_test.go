@@ -266,15 +266,19 @@ func finish(t testing.TB, m machine.Machine, stdin io.Reader, argv ...string) (s
 }
 
 func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), busy*d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
+// busy is how much longer things may take on a host on which more than this test
+// runs.
+const busy = 6
+
 // eventually polls for what the kernel has no event for.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+	for deadline := time.Now().Add(busy * 10 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)
 		}
