@@ -25,7 +25,14 @@ const patience = 20 * time.Second
 // client is a connection of the workload to its guard, driven byte by byte.
 type client struct {
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	stop func() bool // of the context's hold on it
+}
+
+// Close ends it; again changes nothing.
+func (c *client) Close() error {
+	c.stop()
+	return c.Conn.Close()
 }
 
 // Read reads what came behind the answer.
@@ -38,7 +45,9 @@ func dial(ctx context.Context, l *lab.Lab, to netip.AddrPort) (*client, error) {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(patience))
-	return &client{conn, bufio.NewReader(conn)}, nil
+	// Whoever interrupts the run waits for no bound of the guard.
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	return &client{conn, bufio.NewReader(conn), stop}, nil
 }
 
 // closed is the status of a connection that ended without an answer.

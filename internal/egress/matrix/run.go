@@ -151,7 +151,7 @@ func (a *arena) run(ctx context.Context) error {
 	// What was live at first must be live at last, or it may not have been in
 	// between.
 	for at, err := range a.reach(ctx) {
-		if (err == nil) != (a.live[at] == nil) {
+		if ctx.Err() == nil && (err == nil) != (a.live[at] == nil) {
 			a.add(a.row("live-"+at.String(), "", report.Error, "live at first: "+word(a.live[at])+"; at last: "+word(err)))
 		}
 	}
@@ -254,7 +254,11 @@ func (a *arena) absent(c Case) string {
 func (a *arena) shared(ctx context.Context, b *bench, cases []Case, judged func(Case, report.Status, string, time.Duration)) {
 	fail := func(err error) {
 		for _, c := range cases {
-			judged(c, report.Error, "the guard: "+err.Error(), 0)
+			if ctx.Err() != nil {
+				judged(c, report.Blocked, context.Cause(ctx).Error(), 0)
+			} else {
+				judged(c, report.Error, "the guard: "+err.Error(), 0)
+			}
 		}
 	}
 	c := b.settings()
@@ -318,7 +322,9 @@ func (t *trial) judge(c Case) (report.Status, string, time.Duration) {
 		return report.Pass, "", took
 	case errors.As(err, &skipped):
 		return report.Skip, skipped.reason, took
-	case errors.As(err, new(blindError)), t.ctx.Err() != nil:
+	case t.ctx.Err() != nil:
+		return report.Blocked, context.Cause(t.ctx).Error(), took
+	case errors.As(err, new(blindError)):
 		return report.Error, err.Error(), took
 	}
 	return report.Fail, strings.ReplaceAll(err.Error(), "\n", "; "), took
