@@ -252,8 +252,15 @@ func (x *exchange) settle(t told, estimate bool) {
 	u.InputTokens, u.CachedTokens, u.OutputTokens = t.input, t.cached, t.output
 }
 
-// refuse answers a refusal.
+// refuse answers a refusal. It takes what is under way of the body first: a
+// relay that cannot go on writing would have no answer, and tell of a failure
+// that another try may mend.
 func (x *exchange) refuse(r *route.Refusal) {
+	if x.r.Body != nil {
+		_ = x.conn.SetReadDeadline(time.Now().Add(drainTime))
+		_, _ = io.CopyN(io.Discard, x.r.Body, drainBytes)
+		_ = x.conn.SetReadDeadline(time.Time{})
+	}
 	x.w.Header().Set("Content-Type", "application/json")
 	x.w.Header().Set("X-Should-Retry", strconv.FormatBool(r.Retry()))
 	body := r.Body()

@@ -47,8 +47,12 @@ const (
 	connectTime = 10 * time.Second // for an upstream to take a connection, and for its TLS
 	keepTime    = 30 * time.Second // that a connection stays without a request
 	leaseTime   = 5 * time.Second  // after which a lease is looked up again while its request runs
+	drainTime   = 2 * time.Second  // for the rest of a body that nobody wants
 	closeTime   = 5 * time.Second  // for requests to end when the gateway does
 )
+
+// drainBytes is how much of such a body is taken.
+const drainBytes = 8 << 20
 
 // pieceBytes bounds one piece of an answer, and with it the memory of a stream.
 const pieceBytes = 8 << 10

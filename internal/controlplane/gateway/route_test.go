@@ -269,3 +269,17 @@ func TestKeyIsNowhereElse(t *testing.T) {
 	close(goOn)
 	_, _ = io.Copy(io.Discard, response.Body)
 }
+
+// A refusal of a long body reaches the workload through a relay that is still
+// writing: it is the gateway's word, and not a failure that one tries again.
+func TestRefusalOfALongBody(t *testing.T) {
+	s := begin(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }, nil)
+	url := throughRelay(t, s)
+	s.leases.Revoke(s.lease.LeaseID)
+	r := s.request("POST", "/v1/messages", strings.Repeat(" ", 4<<20))
+	r.URL.Host = strings.TrimPrefix(url, "http://")
+	r.Host = r.URL.Host
+	if status, _, body, err := s.ask(r); err != nil || status != 401 || code(body) != route.ReasonLease {
+		t.Errorf("%d %q, %v", status, body, err)
+	}
+}
