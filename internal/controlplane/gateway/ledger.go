@@ -13,8 +13,8 @@ type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`  // all of them, cached ones too
 	CachedTokens int64 `json:"cached_tokens"` // those of them that were read from a cache
 	OutputTokens int64 `json:"output_tokens"`
-	// Estimated is how many answers did not tell their usage to the end, because
-	// they were cut. Of those, what was not told is counted as a token for each 4
+	// Estimated is how many answers did not tell their usage to the end, as those
+	// that were cut. Of those, what was not told is counted as a token for each 4
 	// bytes.
 	Estimated int64 `json:"estimated"`
 	UpBytes   int64 `json:"up_bytes"`   // of bodies, to the upstream
