@@ -164,14 +164,17 @@ func FuzzInspect(f *testing.F) {
 			t.Fatalf("%q became %q: %v", body, a.body, err)
 		}
 		var model struct {
-			Model         string
-			Stream        bool
-			StreamOptions struct {
-				IncludeUsage bool `json:"include_usage"`
-			} `json:"stream_options"`
+			Model  string
+			Stream bool
 		}
-		if err := json.Unmarshal(a.body, &model); err != nil || model.Model != a.model || model.Stream && !model.StreamOptions.IncludeUsage {
+		if err := json.Unmarshal(a.body, &model); err != nil || model.Model != a.model {
 			t.Fatalf("%q: %+v, %v", a.body, model, err)
+		}
+		var asks struct {
+			IncludeUsage bool `json:"include_usage"`
+		}
+		if err := json.Unmarshal(after["stream_options"], &asks); model.Stream && (err != nil || !asks.IncludeUsage) {
+			t.Fatalf("%q: %v", a.body, err)
 		}
 		delete(before, "stream_options")
 		delete(after, "stream_options")
