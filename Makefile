@@ -11,8 +11,8 @@ STATIC = CGO_ENABLED=0 $(GO) build -trimpath
 # What links gVisor is built without cgo and cannot be raced: its sentry is
 # started from the very binary under test. Nor can what confines all threads of
 # the binary under test, or searches its memory, which the detector makes vast.
-PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu(-guard|-relay)?$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(canary|confine|daemon|launch)$$|bench|tests/)')
-RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu(-guard|-relay)?$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(canary|confine|daemon|launch)$$|bench|tests/)')
+PRODUCT = $(shell $(GO) list ./... | grep -E '/(cmd/checkfu(-guard|-relay)?$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(canary|confine|daemon|launch|matrix)$$|bench|tests/)')
+RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu(-guard|-relay)?$$|internal/cli|internal/provider/all|internal/provider/native|internal/egress/(canary|confine|daemon|launch|matrix)$$|bench|tests/)')
 # What is too much for the race detector is raced in part (-short), and run
 # whole without it: the suites and the ends of a wire here, the saboteurs as the
 # matrix in tests/conformance.

@@ -40,6 +40,7 @@ type Starting struct {
 	*Session
 	cord     *cord
 	patience time.Duration
+	keeping  bool // the keeper was told to keep it, and did not refuse
 }
 
 // Start starts a keeper and waits until it serves. There is no machine yet: the
@@ -68,7 +69,7 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	defer cancel()
 	s, err := meet(bound, c, in)
 	if err == nil {
-		return &Starting{s, c, o.Patience}, nil
+		return &Starting{Session: s, cord: c, patience: o.Patience}, nil
 	}
 	c.Close()
 	if !Refused.Is(err) && !Exists.Is(err) {
@@ -184,6 +185,7 @@ func (s *Starting) Keep(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	id := s.Record.SessionID
+	s.keeping = true
 	if err := s.cord.say(said{Word: keep}); err != nil {
 		return &Error{Kind: Silent, SessionID: id, Err: err}
 	}
@@ -194,6 +196,7 @@ func (s *Starting) Keep(ctx context.Context) error {
 	case err != nil:
 		return &Error{Kind: Silent, SessionID: id, Err: err}
 	case m.Word == failed:
+		s.keeping = false
 		return m.failure(id)
 	case m.Word != kept:
 		return &Error{Kind: Silent, SessionID: id, Err: errors.New("it said " + string(m.Word))}
@@ -219,7 +222,19 @@ func (s *Starting) Abandon(ctx context.Context) error {
 		_ = half.CloseWrite()
 	}
 	var said, cleared error
-	for asked := false; ; {
+	asked, cancel := false, func() {}
+	defer func() { cancel() }()
+	ask := func() { // as any session is ended
+		asked = true
+		if ctx.Err() != nil {
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), clearBound)
+		}
+		cleared = clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID})
+	}
+	if s.keeping { // the cord may end it no more, and the word for that may be heard already
+		ask()
+	}
+	for {
 		m, err := s.cord.hear(ctx)
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || asked && errors.Is(err, net.ErrClosed):
@@ -229,15 +244,9 @@ func (s *Starting) Abandon(ctx context.Context) error {
 		case asked && err != nil:
 			return errors.Join(said, cleared, &Error{Kind: Unremovable, SessionID: s.Record.SessionID, Err: err})
 		case !asked && (err != nil || m.Word == kept):
-			// The cord ends it no more, or not in time: as any session, then. One that
-			// is removing itself right now has no record, so its end is heard besides.
-			asked = true
-			if ctx.Err() != nil {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), clearBound)
-				defer cancel()
-			}
-			cleared = clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID})
+			// The cord ends it no more, or not in time. One that is removing itself
+			// right now has no record, so its end is heard besides.
+			ask()
 		}
 	}
 }
