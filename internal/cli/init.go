@@ -38,7 +38,7 @@ any CI into DIR, which is made, or is empty. Needs no network.
 		},
 	}
 	cmd.Flags().StringVar(&o.Language, "lang", "", "the language: "+strings.Join(scaffold.Languages(), " or "))
-	cmd.Flags().StringVar(&o.Tier, "tier", "", "what it offers: minimum, day-one or durable, which is the default")
+	cmd.Flags().StringVar(&o.Tier, "tier", "", "what it offers: minimum, day-one (the default) or durable")
 	cmd.Flags().StringVar(&o.Name, "name", "", "the provider's name: lower-case letters, digits, '.', '_' and '-'")
 	return cmd
 }

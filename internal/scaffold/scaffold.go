@@ -37,7 +37,7 @@ const (
 // Options say what is made.
 type Options struct {
 	Language string // one of Languages
-	Tier     string // one of Tiers; "" is the most
+	Tier     string // one of Tiers; "" is DayOne, which a first test is quick with
 	Name     string // the provider's coordinate, [a-z0-9][a-z0-9._-]*
 }
 
@@ -130,7 +130,7 @@ func Write(dir string, o Options) (err error) {
 	}()
 	l := languages[o.Language]
 	if o.Tier == "" {
-		o.Tier = Durable
+		o.Tier = DayOne
 	}
 	common, err := fs.Sub(own, "common")
 	if err != nil {
