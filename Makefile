@@ -19,8 +19,10 @@ RACED = $(shell $(GO) list ./... | grep -vE '/(cmd/checkfu(-guard|-relay)?$$|int
 WHOLE = $(filter %/wire/client %/wire/server,$(RACED)) $(foreach p,$(RACED),$(if $(findstring /internal/suite/,$(p)),$(p)))
 PARTLY = $(WHOLE) $(filter %/sandboxtest,$(RACED))
 # The longest first: they are run side by side, and each looks at nothing but its
-# own.
-LONGEST = $(addprefix $(MODULE)/,tests/conformance internal/provider/native tests/wire tests/examples tests/e2e)
+# own. The examples come last and alone: a process whose reader is starved is
+# ended by name, and theirs share two cores among themselves already.
+LONGEST = $(addprefix $(MODULE)/,tests/conformance internal/provider/native tests/wire tests/e2e)
+ALONE = $(MODULE)/tests/examples
 FUZZTIME ?= 10m
 
 .PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench base clean
@@ -58,7 +60,8 @@ test-race: $(INIT) $(EGRESS) ## all packages that do not link gVisor, with the r
 
 test-product: build ## the packages and the commands that start real sandboxes, as root
 	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }
-	CGO_ENABLED=0 $(GO) test -p 3 -timeout 14m $(LONGEST) $(filter-out $(LONGEST),$(PRODUCT))
+	CGO_ENABLED=0 $(GO) test -p 2 -timeout 14m $(LONGEST) $(filter-out $(LONGEST) $(ALONE),$(PRODUCT))
+	CGO_ENABLED=0 $(GO) test -timeout 14m $(ALONE)
 
 arch: ## the house rules: who imports whom, sizes, comments
 	$(GO) test ./tests/arch

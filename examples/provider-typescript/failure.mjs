@@ -34,7 +34,9 @@ export class Failure extends Error {
 
   /** @param {string} operation that failed, where the failure does not say */
   body(operation) {
-    return { error: { ...this.fields, _tag: this.tag, operation: this.operation ?? operation } };
+    // The endpoints of a live process are no members of the contract: its words name that which opened it.
+    const member = this.tag.startsWith("Sandbox") && operation.startsWith("process_") ? "open_process" : operation;
+    return { error: { ...this.fields, _tag: this.tag, operation: this.operation ?? member } };
   }
 }
 

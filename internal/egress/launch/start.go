@@ -86,6 +86,9 @@ func Relay(ctx context.Context, config []byte, listener, log *os.File) (*Process
 const maxLine = 64 << 10
 
 func (l Launcher) start(ctx context.Context, program Program, uid int, config []byte, listener, log *os.File) (*Process, error) {
+	if ctx.Err() != nil {
+		return nil, &StartError{Program: program, Err: context.Cause(ctx)}
+	}
 	binary, err := l.Executable, error(nil)
 	if binary == nil {
 		if binary, err = executable(program); err != nil {

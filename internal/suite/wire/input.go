@@ -198,7 +198,9 @@ func inputClosed(t *probe.T) {
 		t.Check("exited-cause", e.Cause == wire.CauseExited, wire.CauseExited, e.Cause)
 	}
 	file, ready := `"$HOME"/`+t.Nonce(), t.Nonce()+"\n"
-	p = o.open(": >" + file + "; echo " + ready[:len(ready)-1] + "; exec sleep 600 <" + file)
+	// Closed before it says so: on a busy machine all that follows may be over before
+	// a shell gets from one word to the next.
+	p = o.open(": >" + file + "; exec sh -c 'echo " + ready[:len(ready)-1] + "; exec sleep 600' <" + file)
 	_, err := o.attach(p, 0).says(ready)
 	t.Need("runs", err)
 	// Nobody knows that an end is closed before a byte was written to it.
