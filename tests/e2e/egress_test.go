@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -195,6 +196,11 @@ func TestRunAllow_TheGuardIsKilled(t *testing.T) {
 					t.Error(err)
 				}
 				killed++
+				// A process closes its sockets a moment before its parent hears of its end.
+				eventually(t, "its parent knows", func() bool {
+					_, err := os.Stat("/proc/" + pid)
+					return errors.Is(err, os.ErrNotExist)
+				})
 			}
 		}
 	}
