@@ -57,7 +57,7 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
 		Example: `  checkfu run --repo . -- sh -c 'go vet ./... && go test ./...'
   checkfu run --repo .@v1.2.0 --out results --patch fix.patch -- ./agent --fix
   checkfu run --mount ./data:/data:ro --env API_KEY --timeout 90s -- python3 /data/main.py
-  checkfu run --repo . --allow proxy.golang.org:443 --allow sum.golang.org:443 -- go mod download
+  checkfu run --repo . --allow api.example.com:443 --allow files.example.com:443 -- ./fetch
   echo hello | checkfu run --quiet -- wc -c`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {

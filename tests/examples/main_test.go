@@ -22,6 +22,7 @@ import (
 	"github.com/checkfu/checkfu/conformance"
 	"github.com/checkfu/checkfu/conformance/conformancetest"
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/internal/scaffold"
 	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
@@ -330,5 +331,31 @@ func needsNamespaces(t *testing.T, program string) {
 	}
 	if left, err := os.ReadDir(state); err != nil || len(left) > 0 {
 		t.Errorf("left in its state: %v, %v", left, err)
+	}
+}
+
+// everyTier holds each tier of a language to what it has of the nine, and the most
+// that there is to every suite, also by hand over its wire and across crashes: two
+// providers share them, for most of the time it is a clock that they wait for.
+func everyTier(t *testing.T, language string, skeleton func(t *testing.T, tier string) string) {
+	t.Helper()
+	for _, c := range []struct {
+		name, tier     string
+		suites         []report.Suite
+		skips, passing int
+	}{
+		{"durable", scaffold.Durable, []report.Suite{report.Nine, report.Contract, report.Wire}, 1, 8},
+		{"durable-deep", scaffold.Durable, []report.Suite{report.Faults, report.Live, report.Files, report.Egress}, 9, 0},
+		{"day-one", scaffold.DayOne, []report.Suite{report.Nine}, 4, 5},
+		{"minimum", scaffold.Minimum, []report.Suite{report.Nine}, 6, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := spawn(t, skeleton(t, c.tier))
+			p.durable = c.tier == scaffold.Durable
+			conforms(t, p, language+"-"+c.name, conformance.Options{
+				Suites: c.suites, Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
+			}, c.skips, c.passing)
+		})
 	}
 }

@@ -7,10 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/checkfu/checkfu/conformance"
-	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/scaffold"
 )
 
@@ -62,30 +59,9 @@ func TestPythonReadsVectors(t *testing.T) {
 // the exit code that a suite does not take for a pass.
 func TestPythonNeedsNamespaces(t *testing.T) { needsNamespaces(t, python(t)) }
 
-// TestPython: what each tier has of the nine. The most that there is holds to every
-// suite, also by hand over its wire and across crashes: two providers share them,
-// for most of the time it is a clock that they wait for.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name, tier     string
-		suites         []report.Suite
-		skips, passing int
-	}{
-		{"durable", scaffold.Durable, []report.Suite{report.Nine, report.Contract, report.Wire}, 1, 8},
-		{"durable-deep", scaffold.Durable, []report.Suite{report.Faults, report.Live, report.Files, report.Egress}, 9, 0},
-		{"day-one", scaffold.DayOne, []report.Suite{report.Nine}, 4, 5},
-		{"minimum", scaffold.Minimum, []report.Suite{report.Nine}, 6, 3},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			p := spawn(t, pythonSkeleton(t, c.tier))
-			p.durable = c.tier == scaffold.Durable
-			conforms(t, p, "python-"+c.name, conformance.Options{
-				Suites: c.suites, Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
-			}, c.skips, c.passing)
-		})
-	}
+	everyTier(t, "python", pythonSkeleton)
 }
 
 // TestPythonKilled: a provider that is killed takes every process of its machines

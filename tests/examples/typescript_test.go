@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/checkfu/checkfu/conformance"
-	"github.com/checkfu/checkfu/conformance/report"
 	"github.com/checkfu/checkfu/internal/scaffold"
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
@@ -100,30 +98,9 @@ func TestTypeScriptNeedsNamespaces(t *testing.T) {
 	needsNamespaces(t, typescriptRun(t))
 }
 
-// TestTypeScript: what each tier has of the nine. The most that there is holds to
-// every suite, also by hand over its wire and across crashes: two providers share them,
-// for most of the time it is a clock that they wait for.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name, tier     string
-		suites         []report.Suite
-		skips, passing int
-	}{
-		{"durable", scaffold.Durable, []report.Suite{report.Nine, report.Contract, report.Wire}, 1, 8},
-		{"durable-deep", scaffold.Durable, []report.Suite{report.Faults, report.Live, report.Files, report.Egress}, 9, 0},
-		{"day-one", scaffold.DayOne, []report.Suite{report.Nine}, 4, 5},
-		{"minimum", scaffold.Minimum, []report.Suite{report.Nine}, 6, 3},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			p := spawn(t, typescriptSkeleton(t, c.tier))
-			p.durable = c.tier == scaffold.Durable
-			conforms(t, p, "typescript-"+c.name, conformance.Options{
-				Suites: c.suites, Passes: 1, StreamBytes: 64 << 20, Patience: 2 * time.Minute,
-			}, c.skips, c.passing)
-		})
-	}
+	everyTier(t, "typescript", typescriptSkeleton)
 }
 
 // TestTypeScriptTriesAgain: what failed to end once can be ended, also by a
