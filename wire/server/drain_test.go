@@ -10,6 +10,7 @@ import (
 
 	"github.com/checkfu/checkfu/sandbox"
 	"github.com/checkfu/checkfu/wire"
+	"github.com/checkfu/checkfu/wire/server/store"
 )
 
 // leaver is a provider of which each call is the reason why its server leaves:
@@ -149,5 +150,58 @@ func TestACallThatIsOverIsForgotten(t *testing.T) {
 		if n := c.waiting.Load(); n != 0 {
 			t.Errorf("%s: %d still wait", name, n)
 		}
+	}
+}
+
+// slowStore is a journal whose first Sync takes as long as the test wants.
+type slowStore struct {
+	store.Store
+	once        sync.Once
+	syncs, goOn chan struct{}
+	closed      atomic.Bool
+	early       atomic.Bool // it was closed under a call
+}
+
+func (*slowStore) Durable() bool { return true }
+
+func (s *slowStore) Sync() error {
+	s.once.Do(func() {
+		close(s.syncs)
+		<-s.goOn
+		s.early.Store(s.closed.Load())
+	})
+	return nil
+}
+
+func (s *slowStore) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// A call that a server let in has its answer before the journal is closed, also
+// where nothing runs for it yet, or nothing any more: its operation may be over,
+// and the server gone, before its caller comes to wait for it.
+func TestACallThatWasLetInIsAnswered(t *testing.T) {
+	slow := &slowStore{syncs: make(chan struct{}), goOn: make(chan struct{})}
+	f := newFixture(t, func(o *Options) {
+		o.Journal = func() (store.Store, error) {
+			inner, err := store.Memory()
+			slow.Store = inner
+			return slow, err
+		}
+	})
+	answered := make(chan response, 1)
+	go func() { answered <- f.call(wire.Provision, "", provisionRequest()) }()
+	<-slow.syncs
+	go f.stop()
+	<-f.s.leaving
+	for range 1000 { // a server that does not wait is at its journal by then
+		runtime.Gosched()
+	}
+	close(slow.goOn)
+	f.want(<-answered, overloaded())
+	f.stop()
+	if slow.early.Load() || !slow.closed.Load() {
+		t.Error("its journal was closed under it", slow.early.Load(), slow.closed.Load())
 	}
 }

@@ -70,11 +70,7 @@ func (c *call) scope(id sandbox.InstanceID) error {
 // server that leaves waits for its operations, and so do their callers: what
 // ended may have been the reason to leave, and nobody would be there to ask.
 func (c *call) await(o *operation, wait time.Duration) error {
-	if !c.s.answering() {
-		return overloaded()
-	}
 	a, err := c.outcome(o, wait)
-	c.s.answers.Done()
 	if err != nil {
 		return err
 	}

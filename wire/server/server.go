@@ -43,7 +43,7 @@ type Server struct {
 	closing bool
 	closed  bool           // the work is done
 	work    sync.WaitGroup // operations and rollbacks
-	answers sync.WaitGroup // calls that wait for an operation, until they have its answer
+	answers sync.WaitGroup // calls that were let in, until they are answered
 }
 
 type envelope struct {
@@ -175,15 +175,14 @@ func overloaded() error { return &wire.Error{Tag: wire.TagOverloaded, RetryAfter
 
 // enter counts the call in, unless the server is full or leaving.
 func (s *Server) enter(c *call) (leave func(), err error) {
-	s.mu.Lock()
-	closing := s.closing
-	s.mu.Unlock()
-	if closing && c.endpoint != wire.PollOperation { // whose operation is waited for
-		return nil, overloaded()
+	answered, err := s.letIn(c)
+	if err != nil {
+		return nil, err
 	}
 	size := max(c.r.ContentLength, 0)
 	if s.bodies.Add(size) > s.opt.MaxBodyBytes {
 		s.bodies.Add(-size)
+		answered()
 		return nil, overloaded()
 	}
 	room := s.calls
@@ -192,9 +191,10 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 	}
 	select {
 	case room <- struct{}{}:
-		return func() { <-room; s.bodies.Add(-size) }, nil
+		return func() { <-room; s.bodies.Add(-size); answered() }, nil
 	default:
 		s.bodies.Add(-size)
+		answered()
 		return nil, overloaded()
 	}
 }
@@ -211,23 +211,28 @@ func (s *Server) goes(fn func()) bool {
 	return true
 }
 
-// answering counts a caller in who waits for an operation; false once there is
-// none any more.
-func (s *Server) answering() bool {
+// letIn makes Close wait for the answer of a call, from before anything is done
+// for it: what it does may be the reason why the server leaves, and over before
+// its caller comes to wait for it. A stream is not waited for: it is told to end.
+func (s *Server) letIn(c *call) (answered func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
+	// The operation that a poll asks for may be one that is waited for.
+	if s.closed || s.closing && c.endpoint != wire.PollOperation {
+		return nil, overloaded()
+	}
+	if c.traits.ResponseBytes == 0 {
+		return func() {}, nil
 	}
 	s.answers.Add(1)
-	return true
+	return s.answers.Done, nil
 }
 
 // Close drains the server: streams get detach{draining}, new calls are refused
 // as overloaded, operations that run are waited for until ctx is done and then
-// cancelled, and whoever waits for one of them gets its answer; live processes
-// end, and the journal is closed. A provider that does
-// not come back is left behind after 30 s more.
+// cancelled, and every call that was let in gets its answer; live processes end,
+// and the journal is closed. A call that does not end is left behind after 30 s
+// more.
 // Errors: ctx's where something was cancelled; the store's. A second Close does
 // nothing.
 func (s *Server) Close(ctx context.Context) error {
@@ -263,7 +268,7 @@ func (s *Server) Close(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-bound.C:
-		err = errors.Join(err, errors.New("the provider did not come back from a call that was cancelled"))
+		err = errors.Join(err, errors.New("a call did not end: its provider did not come back, or its caller reads or sends nothing"))
 	}
 	return errors.Join(err, s.journal.store.Close())
 }
