@@ -98,6 +98,8 @@ type Options struct {
 	// Egress is for the guards of allowlist machines; the zero value is right but
 	// for tests, whose guards live in a network of their own.
 	Egress native.Egress
+	// Model leases a model route to every machine; nil leases none.
+	Model func(context.Context, sandbox.ProvisionRequest) (*native.Lease, error)
 }
 
 // Envelope returns the envelope of a provider without opening it.
@@ -114,7 +116,7 @@ func Envelope(name string) (sandbox.Capabilities, error) {
 }
 
 // Open makes the provider of a name ready.
-// Errors: *NameError; *initbin.MissingError; what the host refuses.
+// Errors: *NameError; *RouteError; *initbin.MissingError; what the host refuses.
 func Open(name string, o Options) (*Opened, error) {
 	name, err := Canonical(name)
 	if err != nil {
@@ -125,6 +127,9 @@ func Open(name string, o Options) (*Opened, error) {
 		return nil, err
 	}
 	opened := &Opened{Name: name, Envelope: envelope, Close: func() error { return nil }}
+	if err := routable(name, o); err != nil {
+		return nil, err
+	}
 	if name == Memory {
 		options := memory.Options{Clock: wall{}, NoAllowlist: o.Served}
 		if o.Served {
@@ -156,7 +161,7 @@ func Open(name string, o Options) (*Opened, error) {
 			return closeDriver()
 		})
 	}
-	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o)})
+	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Model: model(o)})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}

@@ -18,11 +18,15 @@ func Allowlist() error {
 	if !launch.GuardProgram.Built() {
 		return &launch.MissingError{Program: launch.GuardProgram}
 	}
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 || version < 1 {
+	if !landlock() {
 		return errors.New("the kernel has no Landlock, in which a guard is confined; use one with it, and name landlock in its parameter lsm=")
 	}
 	return nil
+}
+
+func landlock() bool {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	return errno == 0 && version >= 1
 }
 
 // egress is what allowlist machines need, nil where there can be none.
@@ -37,15 +41,15 @@ func egress(o Options) *native.Egress {
 	return &e
 }
 
-func startGuard(ctx context.Context, config []byte, listener, log *os.File) (native.Guard, error) {
+func startGuard(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
 	p, err := launch.Guard(ctx, config, listener, log)
 	if err != nil {
 		return nil, err
 	}
-	return guard{p}, nil
+	return attendant{p}, nil
 }
 
-type guard struct{ *launch.Process }
+type attendant struct{ *launch.Process }
 
-// PID is the guard's process id.
-func (g guard) PID() int { return g.Process.PID }
+// PID is its process id.
+func (a attendant) PID() int { return a.Process.PID }

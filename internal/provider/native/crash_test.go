@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/egress/route"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
@@ -43,6 +44,12 @@ func crashChild(step string) {
 	r := request(p, work)
 	if mode := os.Getenv("CHILD_GUARD"); mode != "" {
 		r.Profile.NetworkPolicy = allowing(guarded(p, mode), listed).Profile.NetworkPolicy
+		p.opt.Model = &Model{
+			Start: testGuard(p.opt.Dir, mode+" relay").Start,
+			Lease: func(context.Context, sandbox.ProvisionRequest) (*Lease, error) {
+				return &Lease{Gateway: "unix:/nowhere", Token: route.NewToken(), End: func(context.Context) {}}, nil
+			},
+		}
 	}
 	h, err := p.Provision(context.Background(), r)
 	childFailed(err)

@@ -2,7 +2,6 @@ package native
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/egress/guard"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -56,8 +54,8 @@ func (p *Provider) Decisions(ctx context.Context, id sandbox.InstanceID) (Decisi
 		return Decisions{}, err
 	}
 	defer f.Close()
-	d, err := sum(ctx, io.LimitReader(f, 2*maxDecisions))
-	d.Ended = !in.hasGuard()
+	d, err := sum(ctx, io.LimitReader(f, 2*maxAttendantLog))
+	d.Ended = !in.runs(in.posts()[0])
 	return d, err
 }
 
@@ -104,23 +102,4 @@ func sum(ctx context.Context, r io.Reader) (Decisions, error) {
 		return strings.Compare(a.Host+fmt.Sprint(a.Port)+a.Reason, b.Host+fmt.Sprint(b.Port)+b.Reason)
 	})
 	return d, ctx.Err()
-}
-
-// knowsPolicy holds that the guard enforces what was compiled for it and nothing
-// else: the first line of its log names the digest of what it was told.
-func (in *instance) knowsPolicy(log *os.File) error {
-	first := make([]byte, guard.MaxLineBytes)
-	n, err := log.ReadAt(first, 0)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	line, _, _ := bytes.Cut(first[:n], []byte("\n"))
-	var start guard.Line
-	if err := json.Unmarshal(line, &start); err != nil {
-		return fmt.Errorf("the first line of the decision log: %w", err)
-	}
-	if want := canonical.Digest(in.policy); start.Config != want {
-		return fmt.Errorf("the egress guard holds another policy: expected %s, got %q", want, start.Config)
-	}
-	return nil
 }

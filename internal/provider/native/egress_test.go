@@ -110,7 +110,7 @@ func TestBoundLog(t *testing.T) {
 	if err := unix.Kill(g.PID(), 0); err != nil {
 		t.Error(err)
 	}
-	if err := log.Truncate(maxDecisions + 1); err != nil {
+	if err := log.Truncate(maxAttendantLog + 1); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -125,7 +125,7 @@ func TestBoundLog(t *testing.T) {
 // of either is left.
 func TestAllowlist_NoMachineWithoutItsGuard(t *testing.T) {
 	p := newProvider(t, "runc")
-	for _, c := range []struct{ mode, want string }{{"missing", "start the egress guard"}, {"other", "holds another policy"}} {
+	for _, c := range []struct{ mode, want string }{{"missing", "start the egress guard"}, {"other", "holds another configuration"}} {
 		r := allowing(guarded(p, c.mode), listed)
 		id := provision(t, p, r)
 		if _, err := p.Activate(t.Context(), id); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -196,12 +196,12 @@ func TestProvision_NetworksThatAreNotThere(t *testing.T) {
 	}
 }
 
-// Whatever killed its owner, and at whatever step: the guard is gone, at the
-// latest with the sweep, also one that does not care about its owner.
-func TestCleanup_AfterACrashNoGuardIsLeft(t *testing.T) {
+// Whatever killed its owner, and at whatever step: guard and relay are gone, at
+// the latest with the sweep, also those that do not care about their owner.
+func TestCleanup_AfterACrashNoAttendantIsLeft(t *testing.T) {
 	drivers(t, func(t *testing.T, p *Provider) {
 		guarded(p, "stubborn")
-		for _, step := range []string{"record", "egress", "guarded", "started", "running", "stopped", "reaped", "removed"} {
+		for _, step := range []string{"record", "egress", "guarded", "relayed", "started", "running", "stopped", "reaped", "removed"} {
 			crash(t, p, step, "CHILD_GUARD=stubborn")
 			alive := false
 			for _, c := range census(t, p) {
@@ -222,10 +222,10 @@ func TestCleanup_AfterACrashNoGuardIsLeft(t *testing.T) {
 
 // The owner of an instance that expired is not taken for its guard, although it
 // may have the log open while it starts one.
-func TestEndGuards_SparesTheOwner(t *testing.T) {
+func TestEndHolders_SparesTheOwner(t *testing.T) {
 	dir := t.TempDir()
 	at := place{dir}
-	if err := endGuards(t.Context(), at, 0); err != nil {
+	if err := endHolders(t.Context(), at.decisions(), 0); err != nil {
 		t.Error(err)
 	}
 	log, err := os.Create(at.decisions())
@@ -234,7 +234,7 @@ func TestEndGuards_SparesTheOwner(t *testing.T) {
 	}
 	defer log.Close()
 	owner, guard := sleeper(t, log), sleeper(t, log)
-	if err := endGuards(t.Context(), at, owner.Process.Pid); err != nil {
+	if err := endHolders(t.Context(), at.decisions(), owner.Process.Pid); err != nil {
 		t.Error(err)
 	}
 	if err := guard.Wait(); err == nil || guard.ProcessState.String() != "signal: killed" {
@@ -305,13 +305,13 @@ func TestListenAt_AnyDepth(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second replaces the first
-		l, err := listenAt(dir)
+		l, err := listenAt(dir, guardSocket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
 	}
-	if info, err := os.Lstat(filepath.Join(dir, socketName)); err != nil || info.Mode() != os.ModeSocket|0o666 {
+	if info, err := os.Lstat(filepath.Join(dir, guardSocket)); err != nil || info.Mode() != os.ModeSocket|0o666 {
 		t.Errorf("%v %v", info, err)
 	}
 }

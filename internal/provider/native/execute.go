@@ -30,6 +30,9 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	if err != nil {
 		return sandbox.Settlement{}, err
 	}
+	if err := in.checkModel(c.Environment); err != nil {
+		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInvalidRequest, err)
+	}
 	m, err := in.use(sandbox.OpExecute)
 	if err != nil {
 		return sandbox.Settlement{}, err
@@ -161,6 +164,7 @@ func (in *instance) environment(caller map[string]string) []string {
 	if in.guarded() {
 		maps.Copy(env, proxies())
 	}
+	in.addModel(env)
 	for key, value := range caller {
 		env[key] = value
 	}

@@ -24,11 +24,14 @@ import (
 // configuration on descriptor 3, the log on 4, the listener on 5, its owner's
 // life on 0. It judges by the list, as it stands there, and answers with an echo.
 //
-// In mode "stubborn" it outlives its owner; in mode "other" it holds another
+// In mode "relay" it is a model relay instead, likewise in "stubborn relay". In mode "stubborn" it outlives its owner; in mode "other" it holds another
 // policy than it was given; in mode "missing" it ends at once.
 func guardMain(mode string) {
 	config, err := io.ReadAll(os.NewFile(3, "config"))
 	childFailed(err)
+	if strings.HasSuffix(mode, "relay") {
+		relayMain(config, mode == "stubborn relay")
+	}
 	c, err := guard.ParseConfig(config)
 	childFailed(err)
 	if mode == "missing" {
@@ -93,7 +96,7 @@ func guardOne(conn net.Conn, c guard.Config, line func(map[string]any)) {
 func testGuard(dir, mode string) *Egress {
 	return &Egress{
 		Resolver: netip.MustParseAddrPort("127.0.0.53:53"),
-		Start: func(ctx context.Context, config []byte, listener, log *os.File) (Guard, error) {
+		Start: func(ctx context.Context, config []byte, listener, log *os.File) (Attendant, error) {
 			told, tell, err := os.Pipe()
 			if err != nil {
 				return nil, err
@@ -181,7 +184,7 @@ func activate(t testing.TB, p *Provider, r sandbox.ProvisionRequest) sandbox.Ins
 }
 
 // ended waits for a guard of these tests.
-func ended(t testing.TB, g Guard) {
+func ended(t testing.TB, g Attendant) {
 	t.Helper()
 	select {
 	case <-g.Done():

@@ -29,6 +29,8 @@ type instance struct {
 	env   []string    // the image's own; commands may read it while image goes
 
 	policy []byte // of an allowlist instance: what its guard is told
+	lease  *Lease // of an instance with a model route
+	route  []byte // likewise: what its relay is told
 
 	// staging is held for reading by each write into a mount and for writing
 	// by the activation that seals them, so that no write lands behind a seal.
@@ -43,7 +45,8 @@ type instance struct {
 	roots   map[string]*contain.Root
 	machine machine.Machine
 	live    *process
-	guard   Guard // from its start to its stop
+	guard   Attendant // from its start to its stop
+	relay   Attendant // likewise
 
 	removing chan struct{} // holds a token for each removal, and has room for one
 }
@@ -196,38 +199,44 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 		if m != nil {
 			err = errors.Join(err, m.Destroy(undo))
 		}
-		return nil, errors.Join(err, in.stopGuard(undo))
+		return nil, errors.Join(err, in.dismiss(undo))
 	}
 	return m, nil
 }
 
-// startAll starts the machine and, of an allowlist, the guard beside it: until
-// that listens the socket file leads to a queue and nowhere else. On an error
-// either may be left, for the caller to end.
+// startAll starts the machine and its attendants beside it: until one listens its
+// socket file leads to a queue and nowhere else. On an error any of them may be
+// left, for the caller to end.
 func (in *instance) startAll(ctx context.Context, spec machine.Spec) (machine.Machine, error) {
-	if !in.guarded() {
+	posts := in.posts()
+	if len(posts) == 0 {
 		return in.p.opt.Driver.Start(ctx, spec)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	door, err := in.openDoor()
+	doors, err := in.openDoors(posts)
 	if err != nil {
 		return nil, err
 	}
-	in.addEgress(&spec)
-	guarded := make(chan error, 1)
-	go func() {
-		err := in.startGuard(ctx, door)
-		if err != nil {
-			cancel() // no machine without it
-		}
-		guarded <- err
-	}()
+	in.addPosts(&spec)
+	attended := make(chan error, len(posts))
+	for i, p := range posts {
+		go func() {
+			err := in.attend(ctx, p, doors[i])
+			if err != nil {
+				cancel() // no machine without it
+			}
+			attended <- err
+		}()
+	}
 	m, err := in.p.opt.Driver.Start(ctx, spec)
 	if err != nil {
 		cancel()
 	}
-	return m, errors.Join(<-guarded, err)
+	for range posts {
+		err = errors.Join(<-attended, err)
+	}
+	return m, err
 }
 
 // mountPoints are the guest directories on which something is mounted.
@@ -238,7 +247,7 @@ func (in *instance) mountPoints() []string {
 			points = append(points, t.guest)
 		}
 	}
-	if in.guarded() {
+	if len(in.posts()) > 0 {
 		points = append(points, egressPath)
 	}
 	return points
@@ -273,6 +282,7 @@ func (in *instance) remove(ctx context.Context) error {
 		return err
 	}
 	if in.lock == nil && in.at.dir == "" { // nothing was allocated, or all is gone
+		in.endLease(ctx)
 		in.releaseImage()
 		return nil
 	}
@@ -283,7 +293,8 @@ func (in *instance) remove(ctx context.Context) error {
 	if live != nil {
 		live.abandon()
 	}
-	err = errors.Join(err, in.stopGuard(ctx))
+	err = errors.Join(err, in.dismiss(ctx))
+	in.endLease(ctx)
 	in.closeRoots()
 	if err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at)); err != nil {
 		return err

@@ -12,8 +12,9 @@
 //	instances/ID/root         read-only overlay of skeleton and image
 //	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control
 //	instances/ID/machine      the driver's own state
-//	instances/ID/egress       the guard's socket, of an allowlist machine only
-//	instances/ID/decisions    the guard's log, likewise
+//	instances/ID/egress       the sockets of its guard and its relay, where it has one
+//	instances/ID/decisions    the guard's log, of an allowlist machine only
+//	instances/ID/requests     the relay's log, of one with a model route only
 //
 // Trusts: its own directory, the image store, the driver. Does not trust: the
 // workload, and anything it can write.
@@ -67,6 +68,8 @@ type Options struct {
 	Init []byte
 	// Egress is what allowlist machines need; nil leaves them out of the envelope.
 	Egress *Egress
+	// Model gives every machine a model route; nil gives none.
+	Model *Model
 	// Now is the clock of timestamps and expiry; nil is time.Now.
 	Now func() time.Time
 	// Step, if set, is called with the name of each step of the lifecycle just
@@ -214,6 +217,11 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 			root.Release()
 			return none, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
 		}
+	}
+	if err := in.takeLease(ctx); err != nil {
+		in.endLease(context.WithoutCancel(ctx))
+		root.Release()
+		return none, sandbox.Failed(sandbox.OpProvision, "model_route", err)
 	}
 	if err := in.allocate(ctx); err != nil {
 		// The caller's context may be what ended it; undoing has its own bound.

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endGuards ends the guard of an instance whose owner did not: whatever process
-// has the decision log open, but this one and the owner. An owner that lives has
-// it open only while it starts the guard.
-func endGuards(ctx context.Context, at place, owner int) error {
-	if _, err := os.Lstat(at.decisions()); err != nil {
+// endHolders ends the attendant of an instance whose owner did not: whatever
+// process has its log open, but this one and the owner. An owner that lives has it
+// open only while it starts the attendant.
+func endHolders(ctx context.Context, log string, owner int) error {
+	if _, err := os.Lstat(log); err != nil {
 		return ignoreMissing(err)
 	}
 	for tick := time.NewTicker(5 * time.Millisecond); ; {
-		left, err := holders(at.decisions(), owner)
+		left, err := holders(log, owner)
 		if err != nil || len(left) == 0 {
 			tick.Stop()
 			return err
@@ -29,7 +29,7 @@ func endGuards(ctx context.Context, at place, owner int) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			tick.Stop()
-			return fmt.Errorf("the egress guard %v does not end: %w", left, ctx.Err())
+			return fmt.Errorf("who writes %s, %v, does not end: %w", log, left, ctx.Err())
 		}
 	}
 }

@@ -44,6 +44,9 @@ func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, proce
 	if err != nil {
 		return nil, err
 	}
+	if err := in.checkModel(r.Environment); err != nil {
+		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonInvalidRequest, err)
+	}
 	m, err := in.use(sandbox.OpOpenProcess)
 	if err != nil {
 		return nil, err

@@ -50,6 +50,7 @@ func (p place) machine() string  { return filepath.Join(p.dir, "machine") }
 
 func (p place) egress() string    { return filepath.Join(p.dir, "egress") }
 func (p place) decisions() string { return filepath.Join(p.dir, "decisions") }
+func (p place) requests() string  { return filepath.Join(p.dir, "requests") }
 
 func (p *Provider) instancesDir() string { return filepath.Join(p.opt.Dir, "instances") }
 

@@ -24,8 +24,10 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	if r, err := readRecord(at); err == nil {
 		owner = int(r.OwnerPID)
 	}
-	if err := endGuards(ctx, at, owner); err != nil {
-		return fmt.Errorf("end the guard: %w", err)
+	for _, log := range []string{at.decisions(), at.requests()} {
+		if err := endHolders(ctx, log, owner); err != nil {
+			return err
+		}
 	}
 	p.opt.Step("reaped")
 	// The overlay first: a twin's upper layer lies in the home.
@@ -39,7 +41,7 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	}
 	defer root.Close()
 	name := filepath.Base(at.dir)
-	for _, part := range []string{"root", "home", "skeleton", "machine", "egress", "decisions", "record.json", ""} {
+	for _, part := range []string{"root", "home", "skeleton", "machine", "egress", "decisions", "requests", "record.json", ""} {
 		if err := root.RemoveAll(ctx, strings.TrimSuffix(name+"/"+part, "/")); err != nil {
 			return err
 		}

@@ -35,7 +35,9 @@ func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.
 	must(sandbox.AxisNonRoot, seen.NonRoot, "a process of the machine runs as a user it must not be")
 	must(sandbox.AxisNoNewPrivileges, seen.NoNewPrivileges, "a process of the machine lacks no_new_privs")
 	must(sandbox.AxisCapabilitiesDropped, seen.CapabilitiesZero, "a process of the machine holds host capabilities")
-	must(sandbox.AxisNetworkPolicy, !in.guarded() || in.hasGuard(), "the egress guard ended")
+	for _, p := range in.posts() {
+		must(sandbox.AxisNetworkPolicy, in.runs(p), "the "+p.name+" ended")
+	}
 	must(sandbox.AxisNetworkPolicy, seen.NetNamespace && onlyLoopback(seen.Interfaces), fmt.Sprintf("interfaces %v", seen.Interfaces))
 	must(sandbox.AxisResourceLimits, len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
 		seen.PidsLimit > 0 && seen.CPUQuotaMillis > 0 && seen.CPUQuotaMillis <= spec.Limits.CPUMillis,
@@ -85,7 +87,7 @@ func (in *instance) verifyMounts(pids []int, must func(sandbox.Axis, bool, strin
 				inPlace[m.point] = true
 				must(sandbox.AxisMountsSealed, m.readOnly || !in.trees[i].readOnly, m.point+" is mounted writable")
 			case m.device == disk:
-				egress := in.guarded() && m.point == egressPath && strings.HasSuffix(in.at.egress(), m.root)
+				egress := len(in.posts()) > 0 && m.point == egressPath && strings.HasSuffix(in.at.egress(), m.root)
 				must(sandbox.AxisSandboxIsolation, (m.point == machine.InitPath || egress) && m.readOnly, m.root+" of the host is mounted on "+m.point)
 			case m.point == "/":
 				must(sandbox.AxisRootReadOnly, m.readOnly, "the machine's root is mounted writable")
