@@ -55,6 +55,7 @@ var benches = []bench{
 	{"wire-stage", wireStage},
 	{"wire-file", wireFile},
 	{"wire-batch", wireBatch},
+	{"egress", egress},
 }
 
 // budget bounds one measurement: a hung command ends with it.
@@ -63,11 +64,13 @@ const budget = 4 * time.Minute
 func main() {
 	dispatchRaw()
 	dispatchFetch()
+	dispatchLoad()
 	gvisor.Dispatch()
 	only := flag.String("only", "", "run only the measurements whose names begin with one of these, by commas")
 	n := flag.Int("n", 20, "samples of each side")
 	out := flag.String("out", "", "also write the table to this file (a whole run writes bench/RESULTS.md)")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of our own process to this file")
+	other := flag.String("guard", "", "another build of checkfu-guard, to be measured beside this one's")
 	flag.Parse()
 	if flag.NArg() > 0 || *n < 1 {
 		flag.Usage()
@@ -90,7 +93,7 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	rep, err := measure(ctx, strings.Split(*only, ","), *n)
+	rep, err := measure(ctx, strings.Split(*only, ","), *n, *other)
 	pprof.StopCPUProfile()
 	if rep != nil {
 		text := rep.markdown()
@@ -109,7 +112,7 @@ func main() {
 
 // measure runs what was asked for. A measurement that fails is a line of the
 // report and does not end the others.
-func measure(ctx context.Context, only []string, n int) (*report, error) {
+func measure(ctx context.Context, only []string, n int, guard string) (*report, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("needs root, as a provider does")
 	}
@@ -117,6 +120,7 @@ func measure(ctx context.Context, only []string, n int) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.guard = guard
 	failed := false
 	for _, b := range benches {
 		if !wanted(b.name, only) || ctx.Err() != nil {

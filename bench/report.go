@@ -19,12 +19,16 @@ type line struct {
 	rawName string
 	raw     samples
 	bound   float64
-	strict  bool // a bound of zero is one too
+	strict  bool   // a bound of zero is one too
+	absent  string // why there is no raw side to hold it against
 	note    string
 }
 
 // holds reports whether the bound holds, by medians.
 func (l line) holds() string {
+	if l.absent != "" {
+		return l.absent
+	}
 	if l.bound == 0 && !l.strict {
 		return "informative"
 	}

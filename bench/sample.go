@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 )
@@ -21,6 +22,14 @@ func (s samples) median() float64 {
 		return sorted[middle]
 	}
 	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// quantile is the smallest sample that the share q of all does not exceed.
+func (s samples) quantile(q float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(s))[max(0, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
 func (s samples) min() float64 {

@@ -33,6 +33,7 @@ type world struct {
 	images  *image.Store
 	runtime string // our program under the name runsc
 	rep     *report
+	guard   string // another build of checkfu-guard, or ""
 
 	providers map[string]*native.Provider
 	closers   []func() error // in reverse order
