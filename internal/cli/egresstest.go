@@ -14,13 +14,16 @@ import (
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/egress/lab"
 	"github.com/checkfu/checkfu/internal/egress/matrix"
+	"github.com/checkfu/checkfu/internal/provider/all"
 )
 
 // egressFlags are what a person says about a run of the matrix.
 type egressFlags struct {
-	topologies, configurations, cases []string
-	noMutants, list, asJSON           bool
-	junit                             string
+	topologies, configurations, cases, providers []string
+	noMutants, list, asJSON                      bool
+	junit                                        string
+
+	names []string // of providers, in full
 }
 
 func (a *app) testEgressCommand() *cobra.Command {
@@ -55,6 +58,7 @@ not caught, with 2 for a wrong flag, and with 125 where there is no root.`,
 	flags.StringArrayVar(&f.topologies, "topology", nil, "topologies, with commas or repeated: socket-file, inside-listener, veth (default all)")
 	flags.StringArrayVar(&f.configurations, "configuration", nil, "configurations: guard, kernel, both (default all)")
 	flags.StringArrayVar(&f.cases, "case", nil, "cases by id, or a letter for all of a fact: E, P, R, D, A (the run is then incomplete)")
+	flags.StringArrayVar(&f.providers, "provider", nil, "providers of the real machines, with commas or repeated: native (gVisor), native:runc (default both)")
 	flags.BoolVar(&f.noMutants, "no-mutants", false, "run no guards with faults (the run is then incomplete)")
 	flags.BoolVar(&f.list, "list", false, "list the cases and run nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as canonical JSON")
@@ -85,6 +89,18 @@ func (f *egressFlags) options() (matrix.Options, error) {
 	if _, err := o.Rows(); err != nil {
 		return o, argument.Wrong("--%v", err)
 	}
+	if f.names = all.Hosts(); len(f.providers) > 0 {
+		f.names = nil
+	}
+	for word := range split(f.providers) {
+		name, err := all.Canonical(word)
+		if err != nil || !slices.Contains(all.Hosts(), name) {
+			return o, argument.Unexpected("--provider", "native or native:runc", word)
+		}
+		if !slices.Contains(f.names, name) {
+			f.names = append(f.names, name)
+		}
+	}
 	if f.junit == "-" && f.asJSON {
 		return o, argument.Unexpected("--junit", "another place than --json has", f.junit)
 	}
@@ -109,6 +125,17 @@ func (a *app) testEgress(ctx context.Context, f *egressFlags) error {
 	bar, done := a.progress(f.asJSON), 0
 	ctx, stop := interruptible(ctx, func(note string) { fmt.Fprintln(a.stderr, note) })
 	defer stop()
+	if o.Real() {
+		var done func() error
+		if o.Providers, done, err = a.providersForMatrix(ctx, f.names, bar); err != nil {
+			return err
+		}
+		defer func() {
+			if err := done(); err != nil {
+				a.complain(err)
+			}
+		}()
+	}
 	o.Progress = func(row report.Row) {
 		done++
 		bar.show("egress cases", int64(min(done, total)), int64(total), false)

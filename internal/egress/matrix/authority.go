@@ -42,8 +42,7 @@ func authorityCases() []Case {
 		{ID: "A12", Title: "the relay is killed, the listed hosts are reached", Facts: []Fact{Authority, Default}, run: relayKilled},
 		{ID: "A13", Title: "another run's token, and that of a lease before", Facts: a, run: otherToken},
 		{ID: "A14", Title: "the guard's configuration is the compiled one", Facts: a, run: compiledConfig},
-		{ID: "A15", Title: "the workload's environment names guard and relay only", Facts: a,
-			todo: "the environment is a provider's, and no provider is joined to the matrix yet"},
+		{ID: "A15", Title: "the workload's environment names guard and relay only", Facts: a, alone: true, real: true, run: environmentOfRun},
 		{ID: "A16", Title: "the workload's user cannot look into the guard", Facts: a, run: noLooking},
 		{ID: "A17", Title: "a token that was planted is found", Facts: a, alone: true, run: planted},
 	}

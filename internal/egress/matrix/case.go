@@ -35,8 +35,8 @@ type Case struct {
 	hosts []string         // names that it has on the list, port 443
 	live  []netip.AddrPort // addresses that must be live for it to prove anything
 	alone bool             // it starts guards of its own: the shared one is stopped
+	real  bool             // it needs a real machine of a provider
 	skip  string           // why it is never run
-	todo  string           // why it is not run yet
 	run   func(*trial) error
 }
 

@@ -3,92 +3,132 @@ package matrix
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
 )
 
-// Mutant is a guard that is wrong in one way, and whether the case that must say
-// so did.
+// Mutant is a guard, or an environment, that is wrong in one way, and whether the
+// case that must say so did.
 type Mutant struct {
-	Name     string `json:"name"`
-	Topology string `json:"topology"`
-	Case     string `json:"case"`   // that must fail
-	Killed   bool   `json:"killed"` // it did
-	Said     string `json:"said"`   // what it said
+	Name          string        `json:"name"`
+	Topology      string        `json:"topology"`
+	Configuration Configuration `json:"configuration"`
+	Case          string        `json:"case"`   // that must fail
+	Killed        bool          `json:"killed"` // it did
+	Said          string        `json:"said"`   // what it said
 }
 
 // String is a line for a person.
 func (m Mutant) String() string {
+	at := " (" + m.Topology + ", " + string(m.Configuration) + ")"
 	if m.Killed {
-		return "mutant " + m.Name + " is killed by " + m.Case + " (" + m.Topology + ")"
+		return "mutant " + m.Name + " is killed by " + m.Case + at
 	}
-	return "mutant " + m.Name + " LIVES: " + m.Case + " said " + m.Said + " (" + m.Topology + ")"
+	return "mutant " + m.Name + " LIVES: " + m.Case + " said " + m.Said + at
 }
 
-// killers are the mutants and the case that each must not survive.
-var killers = []struct{ mutant, by string }{
-	{"no-classifier", "P03"},
-	{"check-then-resolve-again", "P74"},
-	{"first-answer-only", "P68"},
-	{"first-public-answer", "P68"},
-	{"private-blocks-only", "P22"},
-	{"no-infrastructure", "P77"},
-	{"suffix-match", "E04"},
-	{"prefix-match", "E05"},
-	{"port-ignored", "E02"},
-	{"port-modulo", "E23"},
-	{"unicode-mapped", "E09"},
-	{"dot-stripped", "E07"},
-	{"case-kept", "E06"},
-	{"resolve-before-match", "D16"},
-	{"resolver-fails-open", "D20"},
-	{"empty-list-allows", "D17"},
-	{"sni-ignored", "E42"},
-	{"missing-sni-passes", "E43"},
-	{"ech-ignored", "E44"},
-	{"socket-unchecked", "P88"},
-	{"peer-unchecked", "P90"},
-	{failsOpen, "D19"},
+// elsewhere is the mutant whose fault is in no guard: the environment of a real
+// machine names somebody else.
+const elsewhere = "environment-names-another"
+
+// elsewhereEnvironment is what it says.
+var elsewhereEnvironment = map[string]string{"https_proxy": "http://10.77.0.10:3128"}
+
+// killer is a mutant, the case that it must not survive, and where it applies.
+type killer struct {
+	mutant, by string
+	in         []Configuration
 }
 
-// kill runs each mutant against the case that must catch it, without the
-// kernel's gate, which would hide some of them; and first the same guard without
-// a fault, because a case that fails for another reason catches nothing.
-func (a *arena) kill(ctx context.Context) {
-	judge := func(name string, c Case) (status report.Status, reason string) {
-		b := a.bench(GuardOnly, altered(name))
-		b.base = name
-		if name == failsOpen {
-			b.start = a.failingOpen(product)
+// killers are all of them. A fault of the classifier is none where the guard has no
+// classifier anyway; a machine's environment is the same in front of any kernel.
+var killers = func() []killer {
+	anywhere, classified, once := Configurations(), []Configuration{GuardOnly, Both}, []Configuration{GuardOnly}
+	return []killer{
+		{"no-classifier", "P03", classified},
+		{"check-then-resolve-again", "P74", anywhere},
+		{"first-answer-only", "P68", classified},
+		{"first-public-answer", "P68", classified},
+		{"private-blocks-only", "P22", classified},
+		{"no-infrastructure", "P77", classified},
+		{"suffix-match", "E04", anywhere},
+		{"prefix-match", "E05", anywhere},
+		{"port-ignored", "E02", anywhere},
+		{"port-modulo", "E23", anywhere},
+		{"unicode-mapped", "E09", anywhere},
+		{"dot-stripped", "E07", anywhere},
+		{"case-kept", "E06", anywhere},
+		{"resolve-before-match", "D16", anywhere},
+		{"resolver-fails-open", "D20", anywhere},
+		{"empty-list-allows", "D17", anywhere},
+		{"sni-ignored", "E42", anywhere},
+		{"missing-sni-passes", "E43", anywhere},
+		{"ech-ignored", "E44", anywhere},
+		{"socket-unchecked", "P88", classified},
+		{"peer-unchecked", "P90", classified},
+		{failsOpen, "D19", anywhere},
+		{elsewhere, "A15", once},
+	}
+}()
+
+// kill runs each mutant that applies here against the case that must catch it; and
+// first the same guard without a fault, because a case that fails for another
+// reason catches nothing.
+func (a *arena) kill(ctx context.Context, configuration Configuration) {
+	unharmed := map[string]string{} // what was wrong, by case
+	for _, k := range killers {
+		i := slices.IndexFunc(a.cases, func(c Case) bool { return c.ID == k.by })
+		if i < 0 || a.absent(a.cases[i]) != "" || !slices.Contains(k.in, configuration) {
+			continue // not asked for, or it cannot be: then nothing is said
 		}
-		t := &trial{bench: b, ctx: ctx}
-		if c.alone {
-			status, reason, _ = t.judge(c)
-			return status, reason
+		c := a.cases[i]
+		if _, known := unharmed[k.by]; !known {
+			unharmed[k.by] = ""
+			if status, reason := a.judgeMutant(ctx, configuration, "", c); status != report.Pass {
+				unharmed[k.by] = "of what has no fault: " + string(status) + " " + reason
+			}
 		}
+		m := Mutant{Name: k.mutant, Topology: string(a.topology), Configuration: configuration, Case: k.by, Said: unharmed[k.by]}
+		if m.Said == "" {
+			status, reason := a.judgeMutant(ctx, configuration, k.mutant, c)
+			m.Killed, m.Said = status == report.Fail, string(status)+" "+reason
+		}
+		if ctx.Err() != nil {
+			return // what was cut off says nothing of a fault
+		}
+		a.mutants = append(a.mutants, m)
+	}
+}
+
+// judgeMutant judges one case with one fault; with "" it has none.
+func (a *arena) judgeMutant(ctx context.Context, configuration Configuration, fault string, c Case) (report.Status, string) {
+	base := "plain"
+	if configuration == KernelOnly {
+		base = "no-classifier"
+	}
+	b := a.bench(configuration, nil)
+	switch b.base = base; fault {
+	case "":
+	case failsOpen, elsewhere:
+	default:
+		b.base += "+" + fault
+	}
+	b.start = altered(b.base)
+	if fault == failsOpen {
+		b.start = a.failingOpen(b.start)
+	}
+	if fault == elsewhere {
+		b.environment = elsewhereEnvironment
+	}
+	t := &trial{bench: b, ctx: ctx}
+	if !c.alone {
 		own, err := t.own(nothing)
 		if err != nil {
 			return report.Error, err.Error()
 		}
 		defer own.guard.end()
-		var took time.Duration
-		status, reason, took = own.judge(c)
-		_ = took
-		return status, reason
+		t = own
 	}
-	for _, k := range killers {
-		i := slices.IndexFunc(a.cases, func(c Case) bool { return c.ID == k.by })
-		if i < 0 || a.cases[i].run == nil {
-			continue // not asked for, or not there yet: then nothing is said
-		}
-		m := Mutant{Name: k.mutant, Topology: string(a.topology), Case: k.by}
-		if status, reason := judge("plain", a.cases[i]); status != report.Pass {
-			m.Said = "of a guard without a fault: " + string(status) + " " + reason
-		} else {
-			status, reason := judge(k.mutant, a.cases[i])
-			m.Killed, m.Said = status == report.Fail, string(status)+" "+reason
-		}
-		a.mutants = append(a.mutants, m)
-	}
+	status, reason, _ := t.judge(c)
+	return status, reason
 }

@@ -3,7 +3,6 @@ package matrix
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -108,7 +107,7 @@ func spawn(ctx context.Context, names string, config []byte, listener, log *os.F
 	if _, err := bufio.NewReader(line).ReadBytes('\n'); err != nil {
 		cmd.Process.Kill()
 		<-done
-		return nil, errors.Join(err, fmt.Errorf("it said %q", said.String()))
+		return nil, fmt.Errorf("%w: %s, it said %q", err, cmd.ProcessState, said.String())
 	}
 	return p, nil
 }

@@ -111,7 +111,7 @@ func (t *trial) call(s *relaySubject, head, body string) (int, error) {
 
 // message is the head of an ordinary request of a model, and its body.
 func message(s *relaySubject, token string) (head, body string) {
-	body = `{"model":"m","max_tokens":1,"messages":[]}`
+	body = modelBody
 	return fmt.Sprintf("POST /v1/messages HTTP/1.1\r\nHost: %s\r\nX-Api-Key: %s\r\nAnthropic-Version: 2023-06-01\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", s.door.Entry, token, len(body)), body
 }

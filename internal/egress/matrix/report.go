@@ -44,7 +44,7 @@ func (r *Report) settle() {
 	}
 	slices.SortStableFunc(r.Rows, func(a, b report.Row) int { return cmp.Compare(rank(a), rank(b)) })
 	slices.SortStableFunc(r.Mutants, func(a, b Mutant) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Topology, b.Topology))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Topology, b.Topology), cmp.Compare(a.Configuration, b.Configuration))
 	})
 	set := func(v report.Verdict, code int64, format string, args ...any) {
 		r.Verdict, r.ExitCode, r.Reason = v, code, fmt.Sprintf(format, args...)
@@ -84,7 +84,7 @@ func (r *Report) JSON() ([]byte, error) { return canonical.Encode(r) }
 func (r *Report) JUnit() ([]byte, error) {
 	rows := slices.Clone(r.Rows)
 	for _, m := range r.Mutants {
-		row := report.Row{ID: "mutant-" + m.Name + "/" + m.Topology, Suite: report.Egress, Status: report.Pass}
+		row := report.Row{ID: "mutant-" + m.Name + "/" + m.Topology + "/" + string(m.Configuration), Suite: report.Egress, Status: report.Pass}
 		if !m.Killed {
 			row.Status, row.Reason = report.Fail, m.String()
 		}

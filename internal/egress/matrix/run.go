@@ -22,6 +22,7 @@ type Options struct {
 	Configurations []Configuration
 	Cases          []string         // ids; a letter alone is all of that fact's
 	NoMutants      bool             // the matrix is then not shown to catch anything
+	Providers      []Provider       // that ship, for the cases that need a real machine; with none these are not run
 	Progress       func(report.Row) // called for each row as it ends, one at a time
 }
 
@@ -86,6 +87,12 @@ func (o Options) Rows() (int, error) {
 	return len(cases) * len(o.Topologies) * len(o.Configurations), err
 }
 
+// Real reports whether a case that was asked for needs a real machine.
+func (o Options) Real() bool {
+	cases, err := choose(Cases(), o.Cases)
+	return err == nil && slices.ContainsFunc(cases, func(c Case) bool { return c.real })
+}
+
 // UnknownError is a case that there is not.
 type UnknownError struct{ Case string }
 
@@ -145,9 +152,6 @@ func (a *arena) run(ctx context.Context) error {
 	for _, configuration := range a.options.Configurations {
 		a.configured(ctx, configuration)
 	}
-	if !a.options.NoMutants && ctx.Err() == nil {
-		a.kill(ctx)
-	}
 	// What was live at first must be live at last, or it may not have been in
 	// between.
 	for at, err := range a.reach(ctx) {
@@ -183,7 +187,7 @@ func (a *arena) reach(ctx context.Context) map[netip.AddrPort]error {
 }
 
 func (a *arena) bench(configuration Configuration, start starter) *bench {
-	b := &bench{lab: a.lab, configuration: configuration, start: start, allow: list(a.all), live: a.live}
+	b := &bench{lab: a.lab, configuration: configuration, start: start, allow: list(a.all), live: a.live, providers: a.options.Providers}
 	b.script()
 	return b
 }
@@ -212,6 +216,9 @@ func (a *arena) configured(ctx context.Context, configuration Configuration) {
 		}
 		a.add(row)
 	})
+	if !a.options.NoMutants && ctx.Err() == nil {
+		a.kill(ctx, configuration)
+	}
 }
 
 // each judges cases at a bench: those of the shared guard between its two
@@ -242,11 +249,8 @@ func (a *arena) each(ctx context.Context, b *bench, cases []Case, judged func(Ca
 
 // absent says why a case is not run.
 func (a *arena) absent(c Case) string {
-	switch {
-	case c.todo != "":
-		return "not run: " + c.todo
-	case c.run == nil:
-		return "not run: not written yet"
+	if c.real && len(a.options.Providers) == 0 {
+		return "not run: it needs a real machine, and no provider was given"
 	}
 	return ""
 }

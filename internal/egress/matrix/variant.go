@@ -181,14 +181,16 @@ const (
 )
 
 // Main is a whole run of this binary where it was started by the matrix: as a
-// guard with a fault, or as a program of the workload. It is false where it was
-// started by anybody else. A command, and a test, that calls Run calls it first.
+// guard with a fault, as a program of the workload, or as the harness of a real
+// Run. It is false where it was started by anybody else. A command, and a test, that calls Run calls it first.
 func Main() (code int, was bool) {
 	switch os.Args[0] {
 	case variantName:
 		return variantMain(os.Args[1], os.Args[2:]), true
 	case hostileName:
 		return hostileMain(os.Args[1:]), true
+	case HarnessPath:
+		return harnessMain(os.Args[1:]), true
 	}
 	return 0, false
 }

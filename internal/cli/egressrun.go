@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/egress/matrix"
+	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native"
+	"github.com/checkfu/checkfu/internal/runner"
+	"github.com/checkfu/checkfu/internal/sandboxruntime"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// realRuns makes the real Runs of the matrix: those of checkfu run, by the same
+// Runner on the same providers, with guards in the lab's networks.
+type realRuns struct {
+	app   *app
+	dir   string // of the state
+	store *image.Store
+	image string
+}
+
+// providersForMatrix gives the matrix the providers of these names. What close
+// answers is what could not be taken away again.
+func (a *app) providersForMatrix(ctx context.Context, names []string, bar *progress) (list []matrix.Provider, done func() error, err error) {
+	dir, err := a.usableState()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := openStore(dir, bar)
+	if err != nil {
+		return nil, nil, err
+	}
+	reference, remove, err := harnessImage(ctx, store)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make an image for real Runs: %w", err)
+	}
+	runs := &realRuns{app: a, dir: dir, store: store, image: reference}
+	for _, name := range names {
+		p, err := runs.provider(ctx, name)
+		if err != nil {
+			return nil, nil, errors.Join(err, remove())
+		}
+		list = append(list, p)
+	}
+	return list, remove, nil
+}
+
+func (r *realRuns) provider(ctx context.Context, name string) (matrix.Provider, error) {
+	opened, err := all.Open(name, all.Options{Dir: r.dir, Images: r.store})
+	if err != nil {
+		return matrix.Provider{}, err
+	}
+	p := matrix.Provider{Name: name, Target: opened.Envelope.Target(), Begin: func(ctx context.Context, q matrix.RunRequest) (matrix.RealRun, error) {
+		return r.begin(ctx, name, q)
+	}}
+	for _, lack := range opened.Host.Lacks(ctx) {
+		p.Lacks = lack.What + ": " + lack.Remedy
+		break
+	}
+	return p, opened.Close()
+}
+
+// realRun is one under way.
+type realRun struct {
+	provider sandbox.Provider
+	input    *io.PipeWriter
+	output   *io.PipeReader
+	errors   bytes.Buffer // read once it has ended
+	ended    chan struct{}
+	record   *runner.Record // once ended
+	err      error
+	cancel   context.CancelFunc
+}
+
+// The machine of a real Run is small, and its harness cannot live for long.
+const (
+	harnessMemory  = 1 << 30
+	harnessDisk    = 64 << 20
+	harnessTimeout = 5 * time.Minute
+)
+
+func (r *realRuns) begin(ctx context.Context, name string, q matrix.RunRequest) (matrix.RealRun, error) {
+	opened, err := all.Open(name, all.Options{Dir: r.dir, Images: r.store, Egress: native.Egress{
+		Resolver: q.Resolver, Within: q.Within,
+		Start: func(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
+			return q.Guard(ctx, config, listener, log)
+		},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	fromUs, input := io.Pipe()
+	output, toUs := io.Pipe()
+	run := &realRun{provider: opened.Provider, input: input, output: output, ended: make(chan struct{})}
+	spec := runner.Spec{
+		RunID: runner.NewRunID(), Image: r.image, Timeout: harnessTimeout,
+		Network:   sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowlist, Destinations: q.Destinations},
+		Resources: sandbox.Resources{CPUMillis: 1000, MemoryBytes: harnessMemory, DiskBytes: harnessDisk, MaxProcesses: 64},
+		Command:   []string{matrix.HarnessPath}, Environment: q.Environment,
+		Input: fromUs, Output: toUs, Errors: &run.errors,
+	}
+	scratch, err := makeScratch(r.dir, spec.RunID)
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	spec.TempDir = scratch.dir
+	does := &runner.Runner{
+		Adapters: []sandboxruntime.Adapter{{Provider: opened.Provider}}, Target: opened.Envelope.Target(),
+		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(),
+		Report: func(err error) { r.app.complain(err) },
+	}
+	ctx, run.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(run.ended)
+		run.record, run.err = does.Run(ctx, spec)
+		run.err = errors.Join(run.err, scratch.remove(), opened.Close())
+		// Whoever still reads or writes learns that there is nobody.
+		toUs.CloseWithError(io.EOF)
+		fromUs.CloseWithError(io.ErrClosedPipe)
+	}()
+	return run, nil
+}
+
+// Read reads what the harness says.
+func (r *realRun) Read(p []byte) (int, error) { return r.output.Read(p) }
+
+// Write tells the harness something.
+func (r *realRun) Write(p []byte) (int, error) { return r.input.Write(p) }
+
+// Execute runs a command beside the harness.
+func (r *realRun) Execute(ctx context.Context, id sandbox.InstanceID, command ...string) ([]byte, error) {
+	settled, err := r.provider.Execute(ctx, id, sandbox.Command{
+		Executable: command[0], Arguments: command[1:], WorkingDirectory: "/", Environment: map[string]string{},
+		TimeoutSeconds: 60, OutputLimitBytes: 1 << 20,
+	})
+	if err == nil && exitOf(settled.Exit) != 0 {
+		err = fmt.Errorf("%s: expected it to end with 0, got %+v: %s", strings.Join(command, " "), settled.Exit, settled.Stderr)
+	}
+	return settled.Stdout, err
+}
+
+// endBound is how long a Run may take to end whose harness has nothing to do.
+const endBound = time.Minute
+
+// End ends the harness and waits for the end of the Run.
+func (r *realRun) End(ctx context.Context) (matrix.RunRecord, error) {
+	r.input.Close()
+	go io.Copy(io.Discard, r.output) // what nobody asked for must not hold it
+	timer := time.NewTimer(endBound)
+	defer timer.Stop()
+	select {
+	case <-r.ended:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	r.cancel()
+	<-r.ended // its own bounds hold
+	record := matrix.RunRecord{RunID: r.record.RunID, LeaseID: r.record.LeaseID, LeaseEpoch: 1}
+	err := r.err
+	if err == nil && (r.record.Cause != runner.CauseExited || exitOf(r.record.Exit) != 0 || r.record.Disposition != sandbox.DispositionDestroyed) {
+		err = fmt.Errorf("the Run: expected it to end with 0 and its machine to be destroyed, got %s %+v %s: %s",
+			r.record.Cause, r.record.Exit, r.record.Disposition, r.errors.String())
+	}
+	return record, err
+}

@@ -1,0 +1,132 @@
+package matrix
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/egress/guard"
+	"github.com/checkfu/checkfu/internal/egress/lab"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// realRun is a Run of a provider that ships, and what is held of it from outside.
+type realRun struct {
+	RealRun
+	out   *bufio.Reader
+	guard *watched
+	token string // of the model route; "" where it has none
+}
+
+// watched is a process of egress that a provider started, as it was started.
+type watched struct {
+	*process
+	config []byte   // the bytes that it was given
+	log    *os.File // a descriptor of ours
+}
+
+// PID is its process id.
+func (w *watched) PID() int { return w.pid }
+
+// Done is closed when it has ended.
+func (w *watched) Done() <-chan struct{} { return w.done }
+
+// Stop ends it.
+func (w *watched) Stop(ctx context.Context) error { return w.stop(ctx) }
+
+// watching is a starter whose process is kept in sight.
+func watching(start starter, into **watched) Start {
+	return func(ctx context.Context, config []byte, listener, log *os.File) (Process, error) {
+		// The provider closes its own, and the file goes with the machine.
+		syscall.ForkLock.RLock()
+		fd, err := unix.FcntlInt(log.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		syscall.ForkLock.RUnlock()
+		if err != nil {
+			return nil, os.NewSyscallError("dup", err)
+		}
+		w := &watched{config: append([]byte{}, config...), log: os.NewFile(uintptr(fd), log.Name())}
+		if w.process, err = start(ctx, config, listener, log); err != nil {
+			w.log.Close()
+			return nil, err
+		}
+		*into = w
+		return w, nil
+	}
+}
+
+// runHost and runPort are what a real Run may reach.
+const (
+	runHost = opaque
+	runPort = 8443
+)
+
+// beginRun begins a Run in the networks of the lab.
+// Ownership: the caller ends it.
+func (b *bench) beginRun(ctx context.Context, p Provider, start starter) (*realRun, error) {
+	r := &realRun{}
+	under, err := p.Begin(ctx, RunRequest{
+		Destinations: []sandbox.Destination{{Host: runHost, Port: runPort, Mode: "opaque"}},
+		Environment:  b.environment, Resolver: lab.ResolverAddr, Guard: watching(start, &r.guard), Within: b.lab.Guard.Do,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin a Run: %w", err)
+	}
+	r.RealRun, r.out = under, bufio.NewReader(under)
+	// The machine has what the topology says, as its workload sees it.
+	if err := r.does("lo", tellLinks); err != nil {
+		_, ended := r.end(ctx)
+		return nil, errors.Join(err, ended)
+	}
+	return r, nil
+}
+
+// instance is the id under which the provider knows the machine.
+func (r *realRun) instance() sandbox.InstanceID {
+	if r.guard == nil {
+		return ""
+	}
+	c, err := guard.ParseConfig(r.guard.config)
+	if err != nil {
+		return "" // an id of nobody
+	}
+	return sandbox.InstanceID(c.Instance)
+}
+
+// ask tells the harness a word and returns its answer. It ends with the Run, which
+// has a bound.
+func (r *realRun) ask(words ...string) (string, error) {
+	line := strings.Join(words, " ")
+	if _, err := io.WriteString(r, line+"\n"); err != nil {
+		return "", fmt.Errorf("tell the harness %q: %w", line, err)
+	}
+	answer, err := r.out.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("the harness on %q: %q: %w", line, answer, err)
+	}
+	return strings.TrimSuffix(answer, "\n"), nil
+}
+
+// does tells the harness something that must come about.
+func (r *realRun) does(want string, words ...string) error {
+	got, err := r.ask(words...)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s from inside: expected %q, got %q", strings.Join(words, " "), want, got)
+	}
+	return err
+}
+
+// end ends the Run and lets go of what was held of it.
+func (r *realRun) end(ctx context.Context) (RunRecord, error) {
+	record, err := r.End(ctx)
+	if r.guard != nil {
+		r.guard.log.Close()
+	}
+	return record, err
+}
