@@ -100,6 +100,8 @@ type Options struct {
 	Egress native.Egress
 	// Model leases a model route to every machine; nil leases none.
 	Model func(context.Context, sandbox.ProvisionRequest) (*native.Lease, error)
+	// Relay starts the relays of model routes; nil is right but for tests.
+	Relay native.StartAttendant
 }
 
 // Envelope returns the envelope of a provider without opening it.

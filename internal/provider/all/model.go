@@ -37,7 +37,11 @@ func model(o Options) *native.Model {
 	if o.Model == nil {
 		return nil
 	}
-	return &native.Model{Lease: o.Model, Start: startRelay}
+	m := &native.Model{Lease: o.Model, Start: o.Relay}
+	if m.Start == nil {
+		m.Start = startRelay
+	}
+	return m
 }
 
 func startRelay(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
