@@ -1,0 +1,171 @@
+package snapshot
+
+import (
+	"context"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/snapshot/tree"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Source is what is captured. Nobody writes to it meanwhile: its machine is
+// frozen or gone.
+type Source struct {
+	Form Form
+	Path string // an image, or the root of a tree
+	// Emptied are directories at the top of a tree of which nothing but
+	// themselves is kept.
+	Emptied []string
+}
+
+// Capture keeps src under a new id. Of ref the caller fills in everything but
+// the id and the time of creation; its expiry is kept unchanged.
+//
+// Errors: ErrExpired (a deadline that is not in the future); tree.ErrRefused
+// and its like; host errors, a full disk among them. Nothing is left of a
+// snapshot that was not acknowledged.
+func (s *Store) Capture(ctx context.Context, ref sandbox.Snapshot, mounts []sandbox.Mount, src Source) (sandbox.Snapshot, error) {
+	const op = "capture"
+	ref.CreatedAt = s.now()
+	if err := alive(ref); err != nil {
+		return sandbox.Snapshot{}, within(op, "", err)
+	}
+	st, err := s.stage(ctx, op)
+	if err != nil {
+		return sandbox.Snapshot{}, within(op, "", err)
+	}
+	ref.SnapshotID = st.id
+	err = st.capture(ctx, &Manifest{Snapshot: ref, Mounts: mounts, Form: src.Form}, src)
+	err = joined(err, st.close())
+	if err != nil {
+		return sandbox.Snapshot{}, within(op, string(ref.SnapshotID), err)
+	}
+	return ref, nil
+}
+
+// alive refuses what is past its deadline from the start.
+func alive(ref sandbox.Snapshot) error {
+	if !ref.CreatedAt.Before(ref.ExpiresAt) {
+		return &Error{Kind: ErrExpired, Field: "expires_at", Expected: "after " + string(ref.CreatedAt), Got: string(ref.ExpiresAt)}
+	}
+	return nil
+}
+
+func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
+	if m.Mounts == nil {
+		m.Mounts = []sandbox.Mount{}
+	}
+	to, err := st.content()
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	switch src.Form {
+	case FormTree:
+		if _, err := tree.Write(ctx, to, src.Path, src.Emptied...); err != nil {
+			return err
+		}
+		if m.ContentBytes, err = to.Seek(0, io.SeekEnd); err != nil {
+			return err
+		}
+		m.Chunks, err = transfer(ctx, to, nil, m.ContentBytes)
+	case FormImage:
+		var from *os.File
+		if from, m.ContentBytes, err = openImage(src.Path); err != nil {
+			return err
+		}
+		defer from.Close()
+		var shared bool
+		if shared, err = share(from, to); err != nil {
+			return err
+		}
+		if shared {
+			m.Chunks, err = transfer(ctx, to, nil, m.ContentBytes)
+		} else {
+			m.Chunks, err = transfer(ctx, from, to, m.ContentBytes)
+		}
+	default:
+		err = &Error{Kind: ErrUnsupported, Field: "form", Expected: string(FormImage) + " or " + string(FormTree), Got: strconv.Quote(string(src.Form))}
+	}
+	if err != nil {
+		return err
+	}
+	m.ChunkBytes = chunkBytes(m.ContentBytes)
+	if err := m.check(); err != nil {
+		return err
+	}
+	return st.publish(to, m)
+}
+
+// openImage opens a regular file, and nothing that a link leads to.
+func openImage(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &Error{Kind: ErrUnsupported, Field: "image", Expected: "a regular file", Got: info.Mode().Type().String()}
+	}
+	if err != nil {
+		return nil, 0, joined(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
+// Clone keeps a copy of a snapshot for another Session, with the same expiry. It
+// depends on nothing of its source.
+//
+// Errors: those of Hold; ErrExpired; ErrDamaged where the bytes were read and
+// differ; host errors. Nothing is left of a clone that was not acknowledged.
+func (s *Store) Clone(ctx context.Context, ref sandbox.Snapshot, session string) (sandbox.Snapshot, error) {
+	const op = "clone"
+	h, err := s.Hold(ctx, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, within(op, string(ref.SnapshotID), err)
+	}
+	defer h.Close()
+	m := h.Manifest
+	m.Snapshot.SessionID = session
+	// Never before its source, also if somebody turned the clock back.
+	m.Snapshot.CreatedAt = max(s.now(), ref.CreatedAt)
+	if err := alive(m.Snapshot); err != nil {
+		return sandbox.Snapshot{}, within(op, string(ref.SnapshotID), err)
+	}
+	st, err := s.stage(ctx, op)
+	if err != nil {
+		return sandbox.Snapshot{}, within(op, string(ref.SnapshotID), err)
+	}
+	m.Snapshot.SnapshotID = st.id
+	err = joined(st.clone(ctx, h, &m), st.close())
+	if err != nil {
+		return sandbox.Snapshot{}, within(op, string(ref.SnapshotID), err)
+	}
+	return m.Snapshot, nil
+}
+
+func (st *stage) clone(ctx context.Context, h *Hold, m *Manifest) error {
+	to, err := st.content()
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	shared, err := share(h.content, to)
+	if err != nil {
+		return err
+	}
+	if !shared { // the bytes pass by, so they are looked at
+		got, err := transfer(ctx, h.content, to, m.ContentBytes)
+		if err != nil {
+			return err
+		}
+		if err := h.Manifest.compare(got); err != nil {
+			return err
+		}
+	}
+	return st.publish(to, m)
+}

@@ -1,0 +1,97 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// stage is a snapshot that is being made.
+type stage struct {
+	s    *Store
+	op   string
+	id   sandbox.SnapshotID
+	dir  string
+	held *os.File // the directory, locked: somebody is at work in it
+	done bool
+}
+
+// stage begins a snapshot of a new id.
+func (s *Store) stage(ctx context.Context, op string) (*stage, error) {
+	// A directory is there for a moment before it is locked; the store's lock
+	// keeps a sweep out of that moment.
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	st := &stage{s: s, op: op, id: newID()}
+	st.dir = s.path("staging", string(st.id))
+	if err := os.Mkdir(st.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if st.held, err = os.Open(st.dir); err == nil {
+		if err = flock(ctx, st.held, unix.LOCK_EX); err != nil {
+			st.held.Close()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(st.dir))
+	}
+	s.opt.Step(op + ": staged")
+	return st, nil
+}
+
+// content makes the file for what is captured.
+func (st *stage) content() (*os.File, error) {
+	return os.OpenFile(st.dir+"/content", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// publish forces everything to the disk and then renames it into place.
+func (st *stage) publish(content *os.File, m *Manifest) error {
+	s := st.s
+	s.opt.Step(st.op + ": content written")
+	if err := content.Sync(); err != nil {
+		return err
+	}
+	s.opt.Step(st.op + ": content synced")
+	body, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if err := writeSynced(st.dir+"/manifest.json", body); err != nil {
+		return err
+	}
+	if err := touch(st.held, s.opt.Now()); err != nil {
+		return err
+	}
+	if err := st.held.Sync(); err != nil {
+		return err
+	}
+	s.opt.Step(st.op + ": manifest synced")
+	to := s.path("snapshots", string(st.id))
+	if err := os.Rename(st.dir, to); err != nil {
+		return err
+	}
+	st.dir = to // from here on close removes it from there
+	s.opt.Step(st.op + ": renamed")
+	if err := syncDir(s.path("snapshots")); err != nil {
+		return err
+	}
+	st.done = true
+	s.opt.Step(st.op + ": published")
+	return nil
+}
+
+// close ends the work, and removes what was not published.
+func (st *stage) close() error {
+	var err error
+	if !st.done {
+		err = os.RemoveAll(st.dir)
+	}
+	return errors.Join(err, st.held.Close())
+}
