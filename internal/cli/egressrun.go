@@ -77,7 +77,8 @@ type realRun struct {
 	output   *io.PipeReader
 	errors   bytes.Buffer // read once it has ended
 	ended    chan struct{}
-	record   *runner.Record // once ended
+	lease    matrix.RunRecord
+	record   *runner.Record // once ended, like lease and err
 	err      error
 	cancel   context.CancelFunc
 }
@@ -90,18 +91,25 @@ const (
 )
 
 func (r *realRuns) begin(ctx context.Context, name string, q matrix.RunRequest) (matrix.RealRun, error) {
-	opened, err := all.Open(name, all.Options{Dir: r.dir, Images: r.store, Egress: native.Egress{
-		Resolver: q.Resolver, Within: q.Within,
-		Start: func(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
-			return q.Guard(ctx, config, listener, log)
+	run := &realRun{ended: make(chan struct{})}
+	start := func(s matrix.Start) native.StartAttendant {
+		return func(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
+			return s(ctx, config, listener, log)
+		}
+	}
+	opened, err := all.Open(name, all.Options{
+		Dir: r.dir, Images: r.store, Egress: native.Egress{Resolver: q.Resolver, Start: start(q.Guard)}, Relay: start(q.Relay),
+		Model: func(_ context.Context, p sandbox.ProvisionRequest) (*native.Lease, error) {
+			run.lease = matrix.RunRecord{RunID: p.RunID, LeaseID: p.LeaseID, LeaseEpoch: p.LeaseEpoch}
+			return &native.Lease{Gateway: q.Gateway, Token: q.Token, End: func(context.Context) {}}, nil
 		},
-	}})
+	})
 	if err != nil {
 		return nil, err
 	}
 	fromUs, input := io.Pipe()
 	output, toUs := io.Pipe()
-	run := &realRun{provider: opened.Provider, input: input, output: output, ended: make(chan struct{})}
+	run.provider, run.input, run.output = opened.Provider, input, output
 	spec := runner.Spec{
 		RunID: runner.NewRunID(), Image: r.image, Timeout: harnessTimeout,
 		Network:   sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowlist, Destinations: q.Destinations},
@@ -165,11 +173,10 @@ func (r *realRun) End(ctx context.Context) (matrix.RunRecord, error) {
 	}
 	r.cancel()
 	<-r.ended // its own bounds hold
-	record := matrix.RunRecord{RunID: r.record.RunID, LeaseID: r.record.LeaseID, LeaseEpoch: 1}
 	err := r.err
 	if err == nil && (r.record.Cause != runner.CauseExited || exitOf(r.record.Exit) != 0 || r.record.Disposition != sandbox.DispositionDestroyed) {
 		err = fmt.Errorf("the Run: expected it to end with 0 and its machine to be destroyed, got %s %+v %s: %s",
 			r.record.Cause, r.record.Exit, r.record.Disposition, r.errors.String())
 	}
-	return record, err
+	return r.lease, err
 }

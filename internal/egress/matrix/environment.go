@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/checkfu/checkfu/internal/egress/lab"
+	"github.com/checkfu/checkfu/internal/egress/route"
 )
 
 // The addresses in a machine: what its environment may name.
@@ -34,8 +35,7 @@ var modelNames = map[string]string{
 var tokenNames = []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"}
 
 // namesOnly holds that an environment names the guard and the relay and nobody
-// else, and has the token of the run where a key goes and nowhere else. With a
-// token of "" there is no model route.
+// else, and has the token of the run where a key goes and nowhere else.
 func namesOnly(environment []string, token string) error {
 	seen := map[string]bool{}
 	var errs []error
@@ -60,25 +60,21 @@ func namesOnly(environment []string, token string) error {
 					wrong(name, "loopback alone", value)
 				}
 			}
-		case token != "" && model:
+		case model:
 			if value != url {
 				wrong(name, url, value)
 			}
-		case token != "" && slices.Contains(tokenNames, name):
+		case slices.Contains(tokenNames, name):
 			if value != token {
 				wrong(name, "the token of the run", value[:min(len(value), 8)]+"…")
 			}
-		case token != "" && strings.Contains(value, token):
+		case strings.Contains(value, token):
 			wrong(name, "no token", "the token of the run")
 		case namesAddress(value):
 			wrong(name, "no address", value)
 		}
 	}
-	want := slices.Concat(proxyNames, exemptNames)
-	if token != "" {
-		want = append(want, "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY")
-	}
-	for _, name := range want {
+	for _, name := range slices.Concat(proxyNames, exemptNames, []string{"ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"}) {
 		if !seen[name] {
 			wrong(name, "it", "nothing")
 		}
@@ -116,7 +112,7 @@ func environmentOfRun(t *trial) error {
 		if p.Lacks != "" {
 			return skipError{p.Name + ": no real machine can be had here: " + p.Lacks}
 		}
-		r, err := t.beginRun(t.ctx, p, product)
+		r, err := t.beginRun(t.ctx, p, product, route.NewToken())
 		if err != nil {
 			return named(p.Name, err)
 		}

@@ -20,11 +20,11 @@ func TestNamesOnly(t *testing.T) {
 		"ANTHROPIC_BASE_URL=http://127.0.0.1:3129", "OPENAI_BASE_URL=http://127.0.0.1:3129/v1",
 		"ANTHROPIC_API_KEY=" + token, "OPENAI_API_KEY=" + token,
 	}
-	if err := namesOnly(right, ""); err != nil {
-		t.Errorf("without a model route: %v", err)
+	if err := namesOnly(right, token); err == nil {
+		t.Error("a machine without its model route is right")
 	}
 	if err := namesOnly(slices.Concat(right, model), token); err != nil {
-		t.Errorf("with a model route: %v", err)
+		t.Errorf("%v", err)
 	}
 	for _, wrong := range []string{
 		"https_proxy=http://10.77.0.10:3128", "https_proxy=http://127.0.0.1:3129", "HTTP_PROXY=socks5://127.0.0.1:3128", "all_proxy=",
@@ -47,7 +47,7 @@ func TestNamesOnly(t *testing.T) {
 			t.Errorf("without %s: %v", gone, err)
 		}
 	}
-	if namesOnly(append(slices.Clone(right), right[len(right)-1]), "") == nil {
+	if namesOnly(slices.Concat(right, model, right[5:6]), token) == nil {
 		t.Error("a variable that is there twice is right")
 	}
 }

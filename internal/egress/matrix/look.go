@@ -82,17 +82,19 @@ func as(ctx context.Context, stdin io.Reader, args ...string) *exec.Cmd {
 
 // noLooking holds that even the guard's own user has no way into it, and that it
 // has one into a process of its own that does not close itself.
-func noLooking(t *trial) error {
+func noLooking(t *trial) error { return t.noLookingInto(t.guard.pid) }
+
+func (t *trial) noLookingInto(pid int) error {
 	ctx, cancel := context.WithTimeout(t.ctx, patience)
 	defer cancel()
-	out, err := as(ctx, nil, hostileLook, strconv.Itoa(t.guard.pid)).Output()
+	out, err := as(ctx, nil, hostileLook, strconv.Itoa(pid)).Output()
 	if err != nil {
 		return blind(fmt.Errorf("look into the guard: %w", err))
 	}
 	if len(out) > 0 {
 		return fmt.Errorf("ways into the guard: %q", out)
 	}
-	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", t.guard.pid))
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
 	if err != nil {
 		return blind(err)
 	}

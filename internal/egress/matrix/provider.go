@@ -29,14 +29,13 @@ type RunRequest struct {
 	Destinations []sandbox.Destination // its allowlist
 	Environment  map[string]string     // of the command, above what the provider sets; nil but for a mutant
 	Resolver     netip.AddrPort        // whom its guard asks
-	Guard        Start
-	// Within calls a function on a thread in the network namespace that the guard
-	// is to have.
-	Within func(func() error) error
+	Gateway      string                // where its relay leads, as in relay.Config
+	Token        string                // of its model route
+	Guard, Relay Start
 }
 
-// Start starts a guard or a relay on the thread that calls, so in its namespaces,
-// and returns once it listens. The caller closes listener and log afterwards.
+// Start starts a guard or a relay where the lab wants it, and returns once it
+// listens. The caller closes listener and log afterwards.
 type Start func(ctx context.Context, config []byte, listener, log *os.File) (Process, error)
 
 // Process is a guard or a relay that runs.

@@ -3,6 +3,7 @@ package matrix
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/egress/guard"
 	"github.com/checkfu/checkfu/internal/egress/lab"
+	"github.com/checkfu/checkfu/internal/egress/launch"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -22,7 +24,9 @@ type realRun struct {
 	RealRun
 	out   *bufio.Reader
 	guard *watched
-	token string // of the model route; "" where it has none
+	relay *watched
+	token string // of its model route
+	host  string // that is listed for it, and for nobody else
 }
 
 // watched is a process of egress that a provider started, as it was started.
@@ -41,8 +45,8 @@ func (w *watched) Done() <-chan struct{} { return w.done }
 // Stop ends it.
 func (w *watched) Stop(ctx context.Context) error { return w.stop(ctx) }
 
-// watching is a starter whose process is kept in sight.
-func watching(start starter, into **watched) Start {
+// watching is a starter whose process lives in a namespace and is kept in sight.
+func watching(start starter, within *lab.Namespace, into **watched) Start {
 	return func(ctx context.Context, config []byte, listener, log *os.File) (Process, error) {
 		// The provider closes its own, and the file goes with the machine.
 		syscall.ForkLock.RLock()
@@ -52,7 +56,11 @@ func watching(start starter, into **watched) Start {
 			return nil, os.NewSyscallError("dup", err)
 		}
 		w := &watched{config: append([]byte{}, config...), log: os.NewFile(uintptr(fd), log.Name())}
-		if w.process, err = start(ctx, config, listener, log); err != nil {
+		err = within.Do(func() (err error) {
+			w.process, err = start(ctx, config, listener, log)
+			return err
+		})
+		if err != nil {
 			w.log.Close()
 			return nil, err
 		}
@@ -61,19 +69,28 @@ func watching(start starter, into **watched) Start {
 	}
 }
 
-// runHost and runPort are what a real Run may reach.
-const (
-	runHost = opaque
-	runPort = 8443
-)
+// productRelay starts the relay that ships.
+func productRelay(ctx context.Context, config []byte, listener, log *os.File) (*process, error) {
+	p, err := launch.Relay(ctx, config, listener, log)
+	if err != nil {
+		return nil, err
+	}
+	return &process{pid: p.PID, done: p.Done(), stop: p.Stop}, nil
+}
 
-// beginRun begins a Run in the networks of the lab.
-// Ownership: the caller ends it.
-func (b *bench) beginRun(ctx context.Context, p Provider, start starter) (*realRun, error) {
-	r := &realRun{}
+// runPort is where a real Run may reach its host: what is said there is not TLS.
+const runPort = 8443
+
+// beginRun begins a Run in the networks of the lab, whose token is made for it
+// alone.
+// Ownership: the caller ends it, and then the plane's stub.
+func (b *bench) beginRun(ctx context.Context, p Provider, start starter, token string) (*realRun, error) {
+	r := &realRun{token: token, host: strings.ToLower(rand.Text()) + ".test"}
+	b.lab.Resolver.Script(r.host, lab.Addresses(lab.PublicAddr))
 	under, err := p.Begin(ctx, RunRequest{
-		Destinations: []sandbox.Destination{{Host: runHost, Port: runPort, Mode: "opaque"}},
-		Environment:  b.environment, Resolver: lab.ResolverAddr, Guard: watching(start, &r.guard), Within: b.lab.Guard.Do,
+		Destinations: []sandbox.Destination{{Host: r.host, Port: runPort, Mode: "opaque"}},
+		Environment:  b.environment, Resolver: lab.ResolverAddr, Gateway: gatewayAddr.String(), Token: token,
+		Guard: watching(start, b.lab.Guard, &r.guard), Relay: watching(productRelay, b.lab.Relay, &r.relay),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("begin a Run: %w", err)
@@ -84,14 +101,15 @@ func (b *bench) beginRun(ctx context.Context, p Provider, start starter) (*realR
 		_, ended := r.end(ctx)
 		return nil, errors.Join(err, ended)
 	}
+	if r.guard == nil || r.relay == nil {
+		_, ended := r.end(ctx)
+		return nil, errors.Join(errors.New("the provider started no guard or no relay of the matrix's"), ended)
+	}
 	return r, nil
 }
 
 // instance is the id under which the provider knows the machine.
 func (r *realRun) instance() sandbox.InstanceID {
-	if r.guard == nil {
-		return ""
-	}
 	c, err := guard.ParseConfig(r.guard.config)
 	if err != nil {
 		return "" // an id of nobody
@@ -125,8 +143,10 @@ func (r *realRun) does(want string, words ...string) error {
 // end ends the Run and lets go of what was held of it.
 func (r *realRun) end(ctx context.Context) (RunRecord, error) {
 	record, err := r.End(ctx)
-	if r.guard != nil {
-		r.guard.log.Close()
+	for _, w := range []*watched{r.guard, r.relay} {
+		if w != nil {
+			w.log.Close()
+		}
 	}
 	return record, err
 }

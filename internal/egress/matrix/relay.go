@@ -33,10 +33,20 @@ type relaySubject struct {
 	log  *capture
 }
 
-// relayed runs f beside a relay for the run that has a token. The stub answers
-// every request that it can read.
+// relayed runs f beside a relay for the run that has a token.
 func (t *trial) relayed(token string, f func(*relaySubject) error) error {
-	t.lab.Ledger.Serve(gatewayAddr, func(c net.Conn) {
+	defer t.plane()()
+	s, err := t.startRelay(token)
+	if err != nil {
+		return err
+	}
+	err = f(s)
+	return errors.Join(err, s.end())
+}
+
+// plane lets the stub answer every request that it can read, until it is ended.
+func (b *bench) plane() (end func()) {
+	b.lab.Ledger.Serve(gatewayAddr, func(c net.Conn) {
 		request, err := http.ReadRequest(bufio.NewReader(c))
 		if err != nil {
 			return
@@ -44,13 +54,7 @@ func (t *trial) relayed(token string, f func(*relaySubject) error) error {
 		io.Copy(io.Discard, request.Body)
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
 	})
-	defer t.lab.Ledger.Serve(gatewayAddr, nil)
-	s, err := t.startRelay(token)
-	if err != nil {
-		return err
-	}
-	err = f(s)
-	return errors.Join(err, s.end())
+	return func() { b.lab.Ledger.Serve(gatewayAddr, nil) }
 }
 
 func (t *trial) startRelay(token string) (*relaySubject, error) {

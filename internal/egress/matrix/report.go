@@ -30,6 +30,7 @@ type Report struct {
 	Filters     []string          `json:"filters"`
 	Rows        []report.Row      `json:"rows"` // ID is case/topology/configuration
 	Mutants     []Mutant          `json:"mutants"`
+	Taken       []Taken           `json:"taken"` // during real Runs; the rows are CASE/run/PROVIDER
 }
 
 func now() sandbox.Timestamp { return sandbox.At(time.Now()) }

@@ -36,7 +36,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Schema: Schema, Filters: o.Cases, StartedAt: now(), Mutants: []Mutant{}, Rules: map[string]string{}}
+	r := &Report{Schema: Schema, Filters: o.Cases, StartedAt: now(), Mutants: []Mutant{}, Taken: []Taken{}, Rules: map[string]string{}}
 	if r.GuardDigest, err = launch.GuardProgram.Digest(); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			errs[i] = a.run(ctx)
 			mu.Lock()
 			defer mu.Unlock()
-			r.Mutants = append(r.Mutants, a.mutants...)
+			r.Mutants, r.Taken = append(r.Mutants, a.mutants...), append(r.Taken, a.taken...)
 			if a.rules != "" {
 				r.Rules[string(topology)] = a.rules
 			}
@@ -84,13 +84,23 @@ func (o Options) whole() Options {
 func (o Options) Rows() (int, error) {
 	o = o.whole()
 	cases, err := choose(Cases(), o.Cases)
-	return len(cases) * len(o.Topologies) * len(o.Configurations), err
+	n := len(cases) * len(o.Topologies) * len(o.Configurations)
+	if slices.Contains(o.Topologies, lab.SocketFile) {
+		for _, c := range inRun {
+			if slices.ContainsFunc(cases, func(each Case) bool { return each.ID == c.id }) {
+				n += len(o.Providers)
+			}
+		}
+	}
+	return n, err
 }
 
 // Real reports whether a case that was asked for needs a real machine.
 func (o Options) Real() bool {
 	cases, err := choose(Cases(), o.Cases)
-	return err == nil && slices.ContainsFunc(cases, func(c Case) bool { return c.real })
+	return err == nil && slices.ContainsFunc(cases, func(c Case) bool {
+		return c.real || slices.ContainsFunc(inRun, func(each runCase) bool { return each.id == c.ID })
+	})
 }
 
 // UnknownError is a case that there is not.
@@ -131,6 +141,7 @@ type arena struct {
 	options    Options
 	add        func(report.Row)
 	mutants    []Mutant
+	taken      []Taken
 	rules      string // digest of the gate
 
 	lab  *lab.Lab
@@ -149,6 +160,9 @@ func (a *arena) run(ctx context.Context) error {
 		return err
 	}
 	a.live = a.reach(ctx)
+	if a.topology == lab.SocketFile { // how the machines of providers are joined
+		a.realRuns(ctx)
+	}
 	for _, configuration := range a.options.Configurations {
 		a.configured(ctx, configuration)
 	}
