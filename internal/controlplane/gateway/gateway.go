@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/checkfu/checkfu/internal/egress/route"
 	"github.com/checkfu/checkfu/sandbox"
@@ -23,6 +22,7 @@ type Options struct {
 	Upstreams []Upstream          // at least one, at most one of each style
 	Keys      map[route.Style]Key // one for each upstream
 	Leases    Leases
+	Counts    Counts
 	Log       io.Writer // gets the lines, each in one Write, one at a time
 	Limits    Limits
 	Clock     Clock          // nil is System
@@ -38,6 +38,9 @@ type Gateway struct {
 	ledger    ledger
 	log       journal
 	transport *http.Transport
+
+	mu      sync.Mutex
+	watches map[*watch]bool // of the requests under way
 }
 
 type upstream struct {
@@ -66,12 +69,13 @@ func New(o Options) (*Gateway, error) {
 		}
 		g.upstreams[u.Style] = upstream{parsed, key}
 	}
-	if len(g.upstreams) == 0 || o.Leases == nil || o.Log == nil {
-		return nil, &sandbox.Invalid{Field: "options", Expected: "an upstream, a store of leases and a log", Got: "none"}
+	if len(g.upstreams) == 0 || o.Leases == nil || o.Counts == nil || o.Log == nil {
+		return nil, &sandbox.Invalid{Field: "options", Expected: "an upstream, leases, counts and a log", Got: "none"}
 	}
-	g.ledger = ledger{limits: g.limits, runs: map[string]*account{}}
+	g.ledger = ledger{limits: g.limits, counts: o.Counts, runs: map[string]*account{}}
 	g.log = journal{w: o.Log, clock: g.clock, failed: make(chan struct{})}
 	g.transport = newTransport(o.RootCAs)
+	g.watches = map[*watch]bool{}
 	return g, nil
 }
 
@@ -151,70 +155,27 @@ func (n *newcomers) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// watch ends a request when its lease is over, or is another's, or nothing has
-// moved for too long. It looks at all three every leaseTime, and at the lease's
-// own end.
-type watch struct {
-	gateway *Gateway
-	digest  string
-	cancel  context.CancelCauseFunc
-
-	mu    sync.Mutex
-	lease Lease
-	moved time.Time
-	stop  func() bool
-	over  bool
-}
-
-// Why requests are ended.
-var (
-	errLease = &route.Refusal{Status: 401, Reason: route.ReasonLease, Message: "the lease of this run is over, or held by another"}
-	errIdle  = &route.Refusal{Status: 504, Reason: route.ReasonLate, Message: "the upstream is silent"}
-)
-
-func (w *watch) start() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.moved = w.gateway.clock.Now()
-	w.again()
-}
-
-func (w *watch) again() {
-	left := w.lease.ExpiresAt.Sub(w.gateway.clock.Now())
-	w.stop = w.gateway.clock.AfterFunc(max(0, min(left, leaseTime)), w.look)
-}
-
-func (w *watch) look() {
-	lease, err := w.gateway.leases.Lookup(w.digest)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return
+// settle looks at the lease of every request of a run at once, and waits until
+// none of them is left whose lease is over.
+//
+// Blocks: until no request of the run is under way, or ctx is done, which answers
+// false.
+func (g *Gateway) settle(ctx context.Context, runID string) bool {
+	g.mu.Lock()
+	var of []*watch
+	for w := range g.watches {
+		if w.runID == runID {
+			of = append(of, w)
+		}
 	}
-	if err == nil {
-		w.lease = lease // it may have been made longer
+	g.mu.Unlock()
+	for _, w := range of {
+		w.look()
 	}
-	now := w.gateway.clock.Now()
-	switch {
-	// A store that fails ends nothing that it let begin, before its time.
-	case errors.Is(err, ErrNoLease), !now.Before(w.lease.ExpiresAt):
-		w.cancel(errLease)
-	case now.Sub(w.moved) >= w.gateway.limits.Idle:
-		w.cancel(errIdle)
-	default:
-		w.again()
+	select {
+	case <-g.ledger.idle(runID):
+		return true
+	case <-ctx.Done():
+		return false
 	}
-}
-
-func (w *watch) move() {
-	w.mu.Lock()
-	w.moved = w.gateway.clock.Now()
-	w.mu.Unlock()
-}
-
-func (w *watch) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	w.stop()
 }

@@ -52,7 +52,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case x.began:
 	case logged != nil:
-		x.refuse(&route.Refusal{Status: 503, Reason: route.ReasonLimit, Message: "the model gateway cannot account for requests"})
+		x.refuse(unaccounted())
 	case refused:
 		x.refuse(refusal)
 	case err != nil: // the client is gone, or the gateway ends
@@ -64,7 +64,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Errors: *route.Refusal; once the answer has begun, whatever ended it.
 func (x *exchange) serve() error {
 	if x.log.broken() != nil {
-		return &route.Refusal{Status: 503, Reason: route.ReasonLimit, Message: "the model gateway cannot account for requests"}
+		return unaccounted()
 	}
 	digest, err := x.admit()
 	if err != nil {
@@ -83,9 +83,12 @@ func (x *exchange) serve() error {
 	}()
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	x.watch = &watch{gateway: x.Gateway, digest: digest, cancel: cancel, lease: x.lease}
+	x.watch = &watch{gateway: x.Gateway, digest: digest, runID: x.lease.RunID, cancel: cancel, lease: x.lease}
 	x.watch.start()
 	defer x.watch.end()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 
 	body, err := x.body()
 	if err != nil {

@@ -81,8 +81,8 @@ func TestForwards(t *testing.T) {
 		}
 		want.add(one)
 	}
-	if s.gateway.Usage("run_1") != want {
-		t.Errorf("%+v", s.gateway.Usage("run_1"))
+	if s.used("run_1") != want {
+		t.Errorf("%+v", s.used("run_1"))
 	}
 	for _, secret := range []string{secretKey, s.token, "workload"} {
 		if strings.Contains(s.log.String(), secret) {
@@ -105,7 +105,9 @@ func TestUnauthorized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.leases.Revoke("lea_2")
+	if err := s.leases.Revoke("lea_2"); err != nil {
+		t.Fatal(err)
+	}
 	late, err := s.leases.Grant(Lease{RunID: "run_3", LeaseID: "lea_3", LeaseEpoch: 1, ExpiresAt: s.clock.now})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +132,7 @@ func TestUnauthorized(t *testing.T) {
 			t.Errorf("%s: %d %q, %v", what, status, body, err)
 		}
 	}
-	if u := s.gateway.Usage("run_1"); u != (Usage{}) {
+	if u := s.used("run_1"); u != (Usage{}) {
 		t.Errorf("%+v", u)
 	}
 	if _, err := s.leases.Grant(s.lease); err == nil {
@@ -188,7 +190,7 @@ func TestRefuses(t *testing.T) {
 	if status, _, body, err := s.ask(r); err != nil || status != 415 {
 		t.Errorf("%d %q, %v", status, body, err)
 	}
-	if len(s.gateway.ledger.runs) != 1 || s.gateway.ledger.held != 0 || s.gateway.ledger.running != 0 {
+	if len(s.gateway.ledger.runs) != 0 || s.gateway.ledger.held != 0 || s.gateway.ledger.running != 0 {
 		t.Errorf("%+v", &s.gateway.ledger)
 	}
 }
@@ -227,11 +229,11 @@ func TestCeilings(t *testing.T) {
 		s.log.line(t, 2*i+2) // the client has its answer before the place is free
 	}
 	refused(route.ReasonCeiling) // of output tokens
-	if used, ok := s.gateway.Forget("run_1"); !ok || used.OutputTokens != 20 || used.Requests != 2 {
-		t.Errorf("%+v, %v", used, ok)
-	}
-	if u := s.gateway.Usage("run_1"); u != (Usage{}) {
+	if u := s.used("run_1"); u.OutputTokens != 20 || u.Requests != 2 {
 		t.Errorf("%+v", u)
+	}
+	if len(s.gateway.ledger.runs) != 0 {
+		t.Errorf("what has no request under way is not kept: %+v", s.gateway.ledger.runs)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/checkfu/checkfu/internal/egress/route"
 	"github.com/checkfu/checkfu/sandbox"
@@ -98,7 +97,8 @@ func TestUpstreams(t *testing.T) {
 			t.Errorf("%s: %v, %v", at, got, err)
 		}
 	}
-	ok := Options{Upstreams: []Upstream{{route.OpenAI, "https://a.test"}}, Keys: map[route.Style]Key{route.OpenAI: key(t)}, Leases: NewMemory(), Log: &logged{}}
+	leases := openStore(t, t.TempDir(), nil)
+	ok := Options{Upstreams: []Upstream{{route.OpenAI, "https://a.test"}}, Keys: map[route.Style]Key{route.OpenAI: key(t)}, Leases: leases, Counts: leases, Log: &logged{}}
 	if _, err := New(ok); err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +109,7 @@ func TestUpstreams(t *testing.T) {
 		"two":           func(o *Options) { o.Upstreams = append(o.Upstreams[:1:1], o.Upstreams[0]) },
 		"another style": func(o *Options) { o.Upstreams = []Upstream{{"other", "https://a.test"}} },
 		"no leases":     func(o *Options) { o.Leases = nil },
+		"no counts":     func(o *Options) { o.Counts = nil },
 		"no log":        func(o *Options) { o.Log = nil },
 	} {
 		o := ok
@@ -116,45 +117,5 @@ func TestUpstreams(t *testing.T) {
 		if _, err := New(o); err == nil {
 			t.Error(what)
 		}
-	}
-}
-
-func TestMemory(t *testing.T) {
-	m := NewMemory()
-	good := Lease{RunID: "r", LeaseID: "l", LeaseEpoch: 2, ExpiresAt: time.Now()}
-	first, err := m.Grant(good)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, change := range map[string]func(*Lease){
-		"no run": func(l *Lease) { l.RunID = "" }, "no lease": func(l *Lease) { l.LeaseID = "" }, "a long id": func(l *Lease) { l.RunID = strings.Repeat("x", 300) },
-		"no epoch": func(l *Lease) { l.LeaseEpoch = 0 }, "no end": func(l *Lease) { l.ExpiresAt = time.Time{} },
-		"the same epoch": func(*Lease) {}, "an older one": func(l *Lease) { l.LeaseEpoch = 1 },
-	} {
-		l := good
-		change(&l)
-		if token, err := m.Grant(l); err == nil || token != "" {
-			t.Error(what)
-		}
-	}
-	if l, err := m.Lookup(route.TokenDigest(first)); err != nil || l.LeaseEpoch != 2 {
-		t.Errorf("%+v, %v", l, err)
-	}
-	if _, err := m.Lookup(first); !errors.Is(err, ErrNoLease) {
-		t.Error("a token is its own digest")
-	}
-	m.Revoke("l")
-	if _, err := m.Lookup(route.TokenDigest(first)); !errors.Is(err, ErrNoLease) {
-		t.Error(err)
-	}
-	_, err = m.Grant(good)
-	if fence, ok := errors.AsType[*FenceError](err); !ok || fence.Newer != 2 {
-		t.Error(err)
-	}
-	// Nothing in the store is a token.
-	good.LeaseEpoch = 3
-	second, err := m.Grant(good)
-	if err != nil || strings.Contains(fmt.Sprintf("%+v", m.leases), second) {
-		t.Errorf("%v", err)
 	}
 }

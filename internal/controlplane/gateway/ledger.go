@@ -31,31 +31,36 @@ func (u *Usage) add(v Usage) {
 	u.DownBytes += v.DownBytes
 }
 
-// ledger counts by run.
+// ledger knows what runs, by run. What was used is in counts.
 type ledger struct {
 	limits Limits
+	counts Counts
 
 	mu      sync.Mutex
-	runs    map[string]*account
+	runs    map[string]*account // of the runs with a request under way
 	running int64
 	held    int64 // bytes of bodies
 }
 
 type account struct {
-	used    Usage
 	running int64
 	held    int64
+	idle    chan struct{} // closed when no request of the run is left
 }
 
 // begin opens a request of a run.
-// Errors: *route.Refusal 429, at a ceiling or a limit.
+// Errors: *route.Refusal: 429 at a ceiling or a limit, 503 where nobody can
+// account for it.
 func (g *ledger) begin(l Lease) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	used, err := g.counts.Used(l.RunID)
+	if err != nil {
+		return unaccounted()
+	}
 	a := g.runs[l.RunID]
 	if a == nil {
-		a = &account{}
-		g.runs[l.RunID] = a
+		a = &account{idle: make(chan struct{})}
 	}
 	atOnce := l.Ceiling.AtOnce
 	if atOnce <= 0 {
@@ -72,9 +77,9 @@ func (g *ledger) begin(l Lease) error {
 		used, ceiling int64
 	}{
 		// Those that run count: else as many as one likes begin below the ceiling.
-		{"requests", a.used.Requests + a.running, l.Ceiling.Requests},
-		{"input tokens", a.used.InputTokens, l.Ceiling.InputTokens},
-		{"output tokens", a.used.OutputTokens, l.Ceiling.OutputTokens},
+		{"requests", used.Requests + a.running, l.Ceiling.Requests},
+		{"input tokens", used.InputTokens, l.Ceiling.InputTokens},
+		{"output tokens", used.OutputTokens, l.Ceiling.OutputTokens},
 	} {
 		if c.ceiling > 0 && c.used >= c.ceiling {
 			return &route.Refusal{Status: 429, Reason: route.ReasonCeiling, Message: "this run has used up its " + strconv.FormatInt(c.ceiling, 10) + " " + c.what}
@@ -82,7 +87,12 @@ func (g *ledger) begin(l Lease) error {
 	}
 	a.running++
 	g.running++
+	g.runs[l.RunID] = a
 	return nil
+}
+
+func unaccounted() *route.Refusal {
+	return &route.Refusal{Status: 503, Reason: route.ReasonLimit, Message: "the model gateway cannot account for requests"}
 }
 
 func overloaded(of string) error {
@@ -105,39 +115,30 @@ func (g *ledger) hold(l Lease, n int64) error {
 	return nil
 }
 
-// end closes it.
+// end closes it. What it used is counted before it is gone, so that a ceiling
+// sees it as the one or the other.
 func (g *ledger) end(l Lease, u Usage) {
+	// Where it could not be kept, the run's next request is refused.
+	_ = g.counts.Add(l.LeaseID, u)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.runs[l.RunID]
 	a.running--
 	g.running--
-	a.used.add(u)
+	if a.running == 0 {
+		close(a.idle)
+		delete(g.runs, l.RunID)
+	}
 }
 
-// Usage is what a run has used up to now, by requests that have ended.
-func (g *Gateway) Usage(runID string) Usage {
-	g.ledger.mu.Lock()
-	defer g.ledger.mu.Unlock()
-	if a := g.ledger.runs[runID]; a != nil {
-		return a.used
+// idle is closed when no request of a run is under way.
+func (g *ledger) idle(runID string) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if a := g.runs[runID]; a != nil {
+		return a.idle
 	}
-	return Usage{}
-}
-
-// Forget drops the account of a run that has no request running, and answers
-// what it had used and whether it was dropped. Its ceilings begin anew, so its
-// lease is revoked first.
-func (g *Gateway) Forget(runID string) (Usage, bool) {
-	g.ledger.mu.Lock()
-	defer g.ledger.mu.Unlock()
-	a := g.ledger.runs[runID]
-	if a == nil {
-		return Usage{}, true
-	}
-	if a.running > 0 {
-		return a.used, false
-	}
-	delete(g.ledger.runs, runID)
-	return a.used, true
+	none := make(chan struct{})
+	close(none)
+	return none
 }

@@ -8,6 +8,7 @@ const (
 	MaxHeaderBytes = 16 << 10
 	MaxKeyBytes    = 4 << 10
 	MaxModelBytes  = 256  // of a model's name
+	MaxModels      = 256  // of a lease
 	MaxHeads       = 1024 // connections without a whole head; one more, and the oldest is ended
 )
 

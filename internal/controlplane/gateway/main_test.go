@@ -134,7 +134,7 @@ const secretKey = "sk-provider-key-that-nobody-may-see"
 type standing struct {
 	*testing.T
 	gateway *Gateway
-	leases  *Memory
+	leases  *Store
 	clock   *fakeClock
 	log     *logged
 	url     string
@@ -158,12 +158,13 @@ func begin(t *testing.T, upstream http.HandlerFunc, change func(*Options, *Lease
 	u.EnableHTTP2 = true
 	u.StartTLS()
 	t.Cleanup(u.Close)
-	s := &standing{T: t, leases: NewMemory(), clock: newClock(), log: &logged{wrote: make(chan struct{})}}
+	s := &standing{T: t, clock: newClock(), log: &logged{wrote: make(chan struct{})}}
+	s.leases = openStore(t, t.TempDir(), s.clock)
 	s.lease = Lease{RunID: "run_1", LeaseID: "lea_1", LeaseEpoch: 1, ExpiresAt: s.clock.now.Add(time.Hour)}
 	o := Options{
 		Upstreams: []Upstream{{route.Anthropic, u.URL + "/anthropic/"}, {route.OpenAI, u.URL + "/openai"}},
 		Keys:      map[route.Style]Key{route.Anthropic: key(t), route.OpenAI: key(t)},
-		Leases:    s.leases, Log: s.log, Clock: s.clock,
+		Leases:    s.leases, Counts: s.leases, Log: s.log, Clock: s.clock,
 		RootCAs: u.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
 	}
 	if change != nil {
@@ -245,6 +246,27 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(child))
 	}
 	os.Exit(m.Run())
+}
+
+// openStore opens one that the test's end closes.
+func openStore(t testing.TB, dir string, clock Clock) *Store {
+	t.Helper()
+	s, err := OpenStore(dir, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// used is what a run has used up to now.
+func (s *standing) used(runID string) Usage {
+	s.Helper()
+	u, err := s.leases.Used(runID)
+	if err != nil {
+		s.Error(err)
+	}
+	return u
 }
 
 var errNoSpace = errors.New("no space")

@@ -103,7 +103,7 @@ func TestManyStreams(t *testing.T) {
 		}
 	}
 	s.log.line(t, many)
-	if u := s.gateway.Usage("run_1"); u.OutputTokens != 15*many || u.Requests != many {
+	if u := s.used("run_1"); u.OutputTokens != 15*many || u.Requests != many {
 		t.Errorf("%+v", u)
 	}
 }
@@ -118,6 +118,9 @@ func memory() uint64 {
 // The children of TestKeyIsNowhereElse: a gateway that reads its key from a
 // descriptor, and a relay.
 func runChild(name string) int {
+	if name == "store" {
+		return storeChild()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); cancel() }()
 	l, err := net.FileListener(os.NewFile(3, "listener"))
@@ -143,12 +146,16 @@ func runChild(name string) int {
 	if err != nil {
 		return 7
 	}
-	leases := NewMemory()
+	leases, err := OpenStore(os.Args[2], nil)
+	if err != nil {
+		return 11
+	}
+	defer leases.Close()
 	token, err := leases.Grant(Lease{RunID: "r", LeaseID: "l", LeaseEpoch: 1, ExpiresAt: time.Now().Add(time.Hour)})
 	if err != nil {
 		return 8
 	}
-	g, err := New(Options{Upstreams: []Upstream{{route.Anthropic, os.Args[1]}}, Keys: map[route.Style]Key{route.Anthropic: k}, Leases: leases, Log: io.Discard})
+	g, err := New(Options{Upstreams: []Upstream{{route.Anthropic, os.Args[1]}}, Keys: map[route.Style]Key{route.Anthropic: k}, Leases: leases, Counts: leases, Log: io.Discard})
 	if err != nil {
 		return 9
 	}
@@ -224,7 +231,7 @@ func TestKeyIsNowhereElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	gateway := gl.Addr().String()
-	gatewayPID, out := child(t, "gateway", gl, []byte(secret+"\n"), upstream.URL)
+	gatewayPID, out := child(t, "gateway", gl, []byte(secret+"\n"), upstream.URL, t.TempDir())
 	token, err := out.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +282,9 @@ func TestKeyIsNowhereElse(t *testing.T) {
 func TestRefusalOfALongBody(t *testing.T) {
 	s := begin(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }, nil)
 	url := throughRelay(t, s)
-	s.leases.Revoke(s.lease.LeaseID)
+	if err := s.leases.Revoke(s.lease.LeaseID); err != nil {
+		t.Fatal(err)
+	}
 	r := s.request("POST", "/v1/messages", strings.Repeat(" ", 4<<20))
 	r.URL.Host = strings.TrimPrefix(url, "http://")
 	r.Host = r.URL.Host

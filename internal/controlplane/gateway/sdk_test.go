@@ -104,7 +104,7 @@ func TestSDKs(t *testing.T) {
 			t.Errorf("%s: %s", what, said)
 		}
 	}
-	if u := s.gateway.Usage("run_1"); u.OutputTokens < 4*15 || u.Requests != 8 {
+	if u := s.used("run_1"); u.OutputTokens < 4*15 || u.Requests != 8 {
 		t.Errorf("%+v", u)
 	}
 }
