@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/checkfu/checkfu/internal/egress/launch"
 )
 
 const (
@@ -20,17 +18,36 @@ const (
 	heldBytes    = 64 << 10
 )
 
-// egress compares the guard with proxies of others: the same client, origin and
-// resolver, one request after the other of the same bytes, each side a slice of
-// time and then the next. What counts is the CPU time of the proxy's own
-// process, by its clock, which other work on the machine does not lengthen; what
-// the clock on the wall says is beside it.
-func egress(ctx context.Context, w *world) (err error) {
+// The guard beside proxies of others: the same client, origin and resolver, the
+// same bytes, each side a slice of time and then the next. What counts is the CPU
+// time of the proxy's own process, by its clock, which other work on the machine
+// does not lengthen; what the clock on the wall says is beside it.
+
+func egressConnect(ctx context.Context, w *world) error {
+	return w.withProxies(ctx, func(n *egressNet, all []proxy) error {
+		for _, clients := range []int{1, 16} {
+			if err := n.connects(ctx, w, all, clients); err != nil {
+				return err
+			}
+		}
+		return n.denials(ctx, w, all)
+	})
+}
+
+func egressBulk(ctx context.Context, w *world) error {
+	return w.withProxies(ctx, func(n *egressNet, all []proxy) error { return n.bulks(ctx, w, without(all, ourTLS), 2) })
+}
+
+func egressTunnels(ctx context.Context, w *world) error {
+	return w.withProxies(ctx, func(n *egressNet, all []proxy) error { return n.tunnels(ctx, w, without(all, ourTLS)) })
+}
+
+// withProxies starts all of them in a network of their own, and ends them.
+func (w *world) withProxies(ctx context.Context, measure func(*egressNet, []proxy) error) (err error) {
 	n, err := newEgressNet(w)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, n.close()) }()
 	var all []proxy
 	defer func() {
 		for _, p := range all {
@@ -38,17 +55,17 @@ func egress(ctx context.Context, w *world) (err error) {
 				err = errors.Join(err, p.stop())
 			}
 		}
+		err = errors.Join(err, n.close())
 	}()
 	start := func(p proxy, err error) error {
 		all = append(all, p)
 		return err
 	}
 	next := func(name string) proxy { return proxy{name: name, side: len(all)} }
-	if err := start(startGuard(ctx, w, n, next(ours), "")); err != nil {
-		return err
-	}
-	if err := start(startGuard(ctx, w, n, next(ourTLS), "")); err != nil {
-		return err
+	for _, name := range []string{ours, ourTLS} {
+		if err := start(startGuard(ctx, w, n, next(name), "")); err != nil {
+			return err
+		}
 	}
 	for _, e := range peersOfGuard {
 		if err := start(e.start(ctx, w, n, next(e.program))); err != nil {
@@ -60,17 +77,7 @@ func egress(ctx context.Context, w *world) (err error) {
 			return err
 		}
 	}
-	digest, err := launch.GuardProgram.Digest()
-	if err != nil {
-		return err
-	}
-	w.rep.note("the guard is %s", digest)
-	for _, measure := range []func(context.Context, *world, []proxy) error{n.connects(1), n.connects(16), n.bulks(2), n.denials, n.tunnels} {
-		if err := measure(ctx, w, all); err != nil {
-			return err
-		}
-	}
-	return nil
+	return measure(n, all)
 }
 
 // sliced gives each proxy that runs its turn, and once before that does not
@@ -114,55 +121,51 @@ func spent(ctx context.Context, p proxy, f func() error) (time.Duration, error) 
 }
 
 // connects is a request, 64 bytes there and back, and its end.
-func (n *egressNet) connects(clients int) func(context.Context, *world, []proxy) error {
-	return func(ctx context.Context, w *world, all []proxy) error {
-		got, err := sliced(ctx, all, func(ctx context.Context, p proxy) (map[string]float64, error) {
-			var o outcome
-			cpu, err := spent(ctx, p, func() (err error) {
-				o, err = n.tell(ctx, order{Do: "connect", Proxy: p.address().String(), Target: p.target(echoPort), Clients: clients, For: egressSlice, Hello: p.name == ourTLS})
-				return err
-			})
-			return map[string]float64{
-				"cpu":  float64(cpu.Microseconds()) / float64(o.Done),
-				"p50":  millis(o.P50),
-				"rate": float64(o.Done) / o.Took.Seconds(),
-			}, err
-		})
-		if err != nil {
+func (n *egressNet) connects(ctx context.Context, w *world, all []proxy, clients int) error {
+	got, err := sliced(ctx, all, func(ctx context.Context, p proxy) (map[string]float64, error) {
+		var o outcome
+		cpu, err := spent(ctx, p, func() (err error) {
+			o, err = n.tell(ctx, order{Do: "connect", Proxy: p.address().String(), Target: p.target(echoPort), Clients: clients, For: egressSlice, Hello: p.name == ourTLS})
 			return err
-		}
-		at := fmt.Sprintf("%d at once", clients)
-		if clients == 1 {
-			at = "one at a time"
-		}
-		w.rep.compare(all, got, "cpu", line{what: "egress: CPU of a CONNECT, " + at, unit: "µs", bound: 1.2})
-		w.rep.compare(all, got, "p50", line{what: "egress: the same by the clock, p50", unit: "ms"})
-		w.rep.note("egress: requests each second, %s: %s", at, eachSide(all, got, "rate", "%.0f"))
-		return nil
+		})
+		return map[string]float64{
+			"cpu":  float64(cpu.Microseconds()) / float64(o.Done),
+			"p50":  millis(o.P50),
+			"rate": float64(o.Done) / o.Took.Seconds(),
+		}, err
+	})
+	if err != nil {
+		return err
 	}
+	at := fmt.Sprintf("%d at once", clients)
+	if clients == 1 {
+		at = "one at a time"
+	}
+	w.rep.compare(all, got, "cpu", line{what: "egress: CPU of a CONNECT, " + at, unit: "µs", bound: 1.2})
+	w.rep.compare(all, got, "p50", line{what: "egress: the same by the clock, p50", unit: "ms"})
+	w.rep.note("egress: requests each second, %s: %s", at, eachSide(all, got, "rate", "%.0f"))
+	return nil
 }
 
 // bulks is what an origin sends through some tunnels at once.
-func (n *egressNet) bulks(tunnels int) func(context.Context, *world, []proxy) error {
-	return func(ctx context.Context, w *world, all []proxy) error {
-		got, err := sliced(ctx, without(all, ourTLS), func(ctx context.Context, p proxy) (map[string]float64, error) {
-			var o outcome
-			cpu, err := spent(ctx, p, func() (err error) {
-				o, err = n.tell(ctx, order{Do: "bulk", Proxy: p.address().String(), Target: p.target(bulkPort), Clients: tunnels, For: egressSlice})
-				return err
-			})
-			gb := float64(o.Bytes) / 1e9
-			return map[string]float64{"cpu": millis(cpu) / gb, "wall": millis(o.Took) / gb, "rate": 8 * gb / o.Took.Seconds()}, err
-		})
-		if err != nil {
+func (n *egressNet) bulks(ctx context.Context, w *world, all []proxy, tunnels int) error {
+	got, err := sliced(ctx, all, func(ctx context.Context, p proxy) (map[string]float64, error) {
+		var o outcome
+		cpu, err := spent(ctx, p, func() (err error) {
+			o, err = n.tell(ctx, order{Do: "bulk", Proxy: p.address().String(), Target: p.target(bulkPort), Clients: tunnels, For: egressSlice})
 			return err
-		}
-		what := fmt.Sprintf("egress: 1 GB down, %d tunnels", tunnels)
-		w.rep.compare(all, got, "wall", line{what: what, unit: "ms", bound: 1})
-		w.rep.compare(all, got, "cpu", line{what: what + ": CPU", unit: "ms"})
-		w.rep.note("egress: Gbit/s down, %d tunnels: %s", tunnels, eachSide(all, got, "rate", "%.1f"))
-		return nil
+		})
+		gb := float64(o.Bytes) / 1e9
+		return map[string]float64{"cpu": millis(cpu) / gb, "wall": millis(o.Took) / gb, "rate": 8 * gb / o.Took.Seconds()}, err
+	})
+	if err != nil {
+		return err
 	}
+	what := fmt.Sprintf("egress: 1 GB down, %d tunnels", tunnels)
+	w.rep.compare(all, got, "wall", line{what: what, unit: "ms", bound: 1})
+	w.rep.compare(all, got, "cpu", line{what: what + ": CPU", unit: "ms"})
+	w.rep.note("egress: Gbit/s down, %d tunnels: %s", tunnels, eachSide(all, got, "rate", "%.1f"))
+	return nil
 }
 
 // denials is a request for a host that is not listed.
@@ -187,7 +190,7 @@ func (n *egressNet) denials(ctx context.Context, w *world, all []proxy) error {
 // idle. The memory is what the proxy's own process has more than after the first
 // tunnel of all.
 func (n *egressNet) tunnels(ctx context.Context, w *world, all []proxy) error {
-	all, before := without(all, ourTLS), map[string]float64{}
+	before := map[string]float64{}
 	for _, bytes := range []int64{64, heldBytes} {
 		got := map[string]map[string]samples{}
 		for _, p := range all {

@@ -55,7 +55,9 @@ var benches = []bench{
 	{"wire-stage", wireStage},
 	{"wire-file", wireFile},
 	{"wire-batch", wireBatch},
-	{"egress", egress},
+	{"egress-connect", egressConnect},
+	{"egress-bulk", egressBulk},
+	{"egress-tunnels", egressTunnels},
 }
 
 // budget bounds one measurement: a hung command ends with it.
