@@ -72,13 +72,18 @@ func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
 		if m.ContentBytes, err = to.Seek(0, io.SeekEnd); err != nil {
 			return err
 		}
-		m.Chunks, err = transfer(ctx, to, nil, m.ContentBytes)
+		if err = to.Sync(); err == nil { // what is not written out may look like a hole
+			m.Chunks, err = transfer(ctx, to, nil, m.ContentBytes)
+		}
 	case FormImage:
 		var from *os.File
 		if from, m.ContentBytes, err = openImage(src.Path); err != nil {
 			return err
 		}
 		defer from.Close()
+		if err := from.Sync(); err != nil {
+			return err
+		}
 		var shared bool
 		if shared, err = share(from, to); err != nil {
 			return err

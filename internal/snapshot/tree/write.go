@@ -40,6 +40,11 @@ func Write(ctx context.Context, w io.Writer, dir string, emptied ...string) (Wri
 	defer t.way.close()
 	t.out.write([]byte(magic))
 	if err = t.way.push("", fd); err == nil {
+		// Where a file has no holes its filesystem knows only of what it has
+		// written out: ext4 without extents calls the rest holes.
+		err = os.NewSyscallError("syncfs", unix.Syncfs(fd))
+	}
+	if err == nil {
 		err = t.root()
 	}
 	if err == nil {

@@ -137,6 +137,12 @@ func Sparse(t testing.TB, path string, size int64, parts map[int64]string) {
 // of its bytes those that are no holes count.
 func Walk(t testing.TB, dir string) map[string]string {
 	t.Helper()
+	if f, err := os.Open(dir); err == nil { // or holes cannot be told from what is not written out
+		err := unix.Syncfs(int(f.Fd()))
+		if f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	seen := map[string]string{}
 	groups := map[uint64]string{}
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -1,0 +1,187 @@
+package snapshot
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/snapshot/treetest"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// method returns what dir offers, or skips by name.
+func method(t *testing.T, dir string, want Method) {
+	t.Helper()
+	treetest.NeedsRoot(t)
+	choice, err := Choose(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if choice.Method != want {
+		t.Skipf("%s here: %s", choice.Method, choice.Reason)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
+		t.Errorf("the probe left %v, %v", names, err)
+	}
+}
+
+// onBtrfs is a directory whose filesystem shares blocks.
+func onBtrfs(t *testing.T) string {
+	t.Helper()
+	treetest.NeedsRoot(t)
+	if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
+		t.Skip("no mkfs.btrfs: ", err)
+	}
+	disk, at := filepath.Join(t.TempDir(), "disk"), t.TempDir()
+	f, err := os.Create(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(512<<20), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.btrfs", "-q", "-f", disk).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.btrfs: %v: %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", disk, at).CombinedOutput(); err != nil {
+		t.Skipf("no btrfs here: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(at, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return at
+}
+
+// session is a mounted image with everything that a filesystem can hold.
+func session(t *testing.T, dir string) (image, at string) {
+	t.Helper()
+	image, at = filepath.Join(dir, "home"), t.TempDir()
+	if err := volume.Create(t.Context(), image, 64<<20, 4096); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, image, at)
+	return image, at
+}
+
+func mount(t *testing.T, image, at string) {
+	t.Helper()
+	if err := volume.Mount(image, at); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(at, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// take captures a mounted image as a provider does.
+func take(t *testing.T, s *Store, expires sandbox.Timestamp, image, at string) sandbox.Snapshot {
+	t.Helper()
+	thaw, err := volume.Freeze(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer thaw()
+	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: image})
+	if err := errors.Join(err, thaw()); err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// resume restores a snapshot and mounts it.
+func resume(t *testing.T, s *Store, dir string, ref sandbox.Snapshot) (image, at string) {
+	t.Helper()
+	h, err := s.Hold(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, at = filepath.Join(dir, "home-"+string(newID())), t.TempDir()
+	if err := errors.Join(h.Restore(t.Context(), image), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, image, at)
+	return image, at
+}
+
+func TestImages_Copied(t *testing.T) {
+	dir := t.TempDir()
+	method(t, dir, MethodCopied)
+	imagesSurvive(t, dir, 20)
+}
+
+func TestImages_Shared(t *testing.T) {
+	dir := onBtrfs(t)
+	method(t, dir, MethodShared)
+	imagesSurvive(t, dir, 20)
+}
+
+// imagesSurvive goes through cycles of capture and resume, and looks by a walk
+// that shares nothing with the store; then one snapshot is cloned for five
+// sessions, and what any of them writes no other sees.
+func imagesSurvive(t *testing.T, dir string, cycles int) {
+	c := noon()
+	s := open(t, filepath.Join(dir, "snapshots"), c)
+	image, at := session(t, dir)
+	treetest.Build(t, at)
+	want := treetest.Walk(t, at)
+	var ref sandbox.Snapshot
+	for range cycles {
+		ref = take(t, s, c.in(time.Hour), image, at)
+		image, at = resume(t, s, dir, ref)
+	}
+	if diff := cmp.Diff(want, treetest.Walk(t, at)); diff != "" {
+		t.Fatal(diff)
+	}
+	all, err := s.List(t.Context())
+	if err != nil || len(all) != cycles || all[0].Bytes > 8<<20 {
+		t.Errorf("%d are kept, the first with %d bytes on the disk, %v", len(all), all[0].Bytes, err)
+	}
+	var forks []string
+	for i := range 5 {
+		clone, err := s.Clone(t.Context(), ref, "fork-"+strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, at := resume(t, s, dir, clone)
+		forks = append(forks, at)
+		if err := errors.Join(os.WriteFile(at+"/outputs/plain", []byte(strconv.Itoa(i)), 0), os.Remove(at+"/zz-other")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, at := range forks {
+		if got, err := os.ReadFile(at + "/outputs/plain"); err != nil || string(got) != strconv.Itoa(i) {
+			t.Errorf("fork %d has %q, %v", i, got, err)
+		}
+	}
+	if err := s.Destroy(t.Context(), all[0].ID); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(want, treetest.Walk(t, at)); diff != "" {
+		t.Errorf("what they were made from: %s", diff)
+	}
+}
+
+// TestChoose_WithoutImages: a host without them still keeps sessions, and the
+// reason is told.
+func TestChoose_WithoutImages(t *testing.T) {
+	choice, err := Choose(t.Context(), t.TempDir())
+	if err != nil || choice.Reason == "" {
+		t.Fatalf("%+v, %v", choice, err)
+	}
+	if want := map[Method]Form{MethodShared: FormImage, MethodCopied: FormImage, MethodTree: FormTree}[choice.Method]; choice.Form != want {
+		t.Errorf("%+v", choice)
+	}
+	t.Logf("%s: %s", choice.Method, choice.Reason)
+}
