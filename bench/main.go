@@ -55,6 +55,8 @@ var benches = []bench{
 	{"wire-stage", wireStage},
 	{"wire-file", wireFile},
 	{"wire-batch", wireBatch},
+	{"snapshot-copied", snapshotCopied},
+	{"snapshot-shared", snapshotShared},
 	{"egress-connect", egressConnect},
 	{"egress-bulk", egressBulk},
 	{"egress-tunnels", egressTunnels},
