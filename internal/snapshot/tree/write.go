@@ -40,11 +40,6 @@ func Write(ctx context.Context, w io.Writer, dir string, emptied ...string) (Wri
 	defer t.way.close()
 	t.out.write([]byte(magic))
 	if err = t.way.push("", fd); err == nil {
-		// Where a file has no holes its filesystem knows only of what it has
-		// written out: ext4 without extents calls the rest holes.
-		err = os.NewSyscallError("syncfs", unix.Syncfs(fd))
-	}
-	if err == nil {
 		err = t.root()
 	}
 	if err == nil {
@@ -270,6 +265,13 @@ func (t *writer) file(n entry, st unix.Stat_t) error {
 // content writes the parts of a file that are no holes.
 func (t *writer) content(fd int, st unix.Stat_t) error {
 	whole := st.Blocks*512 >= st.Size // no hole: two questions less
+	if !whole {
+		// A filesystem may know only of what it has written out: ext4 without
+		// extents calls the rest holes.
+		if err := unix.Fdatasync(fd); err != nil {
+			return os.NewSyscallError("fdatasync", err)
+		}
+	}
 	for at, last := int64(0), int64(0); at < st.Size; {
 		end := st.Size
 		if !whole {
