@@ -25,6 +25,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/runc"
+	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -70,6 +71,7 @@ type Host interface {
 	Lacks(ctx context.Context) []machine.Lack
 	List(ctx context.Context) ([]native.Running, error)
 	Decisions(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
+	Unrestricted() error
 }
 
 // Opened is a provider that is ready to be called.
@@ -98,6 +100,8 @@ type Options struct {
 	// Egress is for the guards of allowlist machines; the zero value is right but
 	// for tests, whose guards live in a network of their own.
 	Egress native.Egress
+	// Uplink is for unrestricted machines, likewise.
+	Uplink uplink.Host
 	// Model leases a model route to every machine; nil leases none.
 	Model func(context.Context, sandbox.ProvisionRequest) (*native.Lease, error)
 	// Relay starts the relays of model routes; nil is right but for tests.
@@ -163,7 +167,7 @@ func Open(name string, o Options) (*Opened, error) {
 			return closeDriver()
 		})
 	}
-	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Model: model(o)})
+	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o)})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}

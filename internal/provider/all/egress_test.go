@@ -7,19 +7,25 @@ import (
 	"testing"
 
 	"github.com/checkfu/checkfu/internal/guest/initbin"
+	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// The envelope offers allowlists exactly where a guard can run: the same with the
+// The envelope offers allowlists exactly where a guard can run, and unrestricted
+// networks where the host lets machines out: the same with the
 // provider compiled in and served.
-func TestOpen_AllowlistsWhereAGuardCanRun(t *testing.T) {
+func TestOpen_NetworksThatThisHostHas(t *testing.T) {
 	if _, err := initbin.Bytes(); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root and the guest init")
 	}
-	want := fmt.Sprint([]sandbox.NetworkMode{sandbox.NetworkNone}, sandbox.EgressUnsupported)
+	modes, grade := []sandbox.NetworkMode{sandbox.NetworkNone}, sandbox.EgressUnsupported
 	if Allowlist() == nil {
-		want = fmt.Sprint([]sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllowlist}, sandbox.EgressAdvisoryFilter)
+		modes, grade = append(modes, sandbox.NetworkAllowlist), sandbox.EgressAdvisoryFilter
 	}
+	if (&uplink.Host{}).Lacks() == nil {
+		modes = append(modes, sandbox.NetworkUnrestricted)
+	}
+	want := fmt.Sprint(modes, grade)
 	for _, served := range []bool{false, true} {
 		o, err := Open(NativeRunc, Options{Dir: filepath.Join(t.TempDir(), "state"), Served: served})
 		if err != nil {

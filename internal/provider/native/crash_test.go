@@ -51,6 +51,9 @@ func crashChild(step string) {
 			},
 		}
 	}
+	if path := os.Getenv("CHILD_UPLINK"); path != "" {
+		r.Profile.NetworkPolicy = unrestricted(opening(p, path)).Profile.NetworkPolicy
+	}
 	h, err := p.Provision(context.Background(), r)
 	childFailed(err)
 	id := h.Value.InstanceID
@@ -184,6 +187,13 @@ func census(t testing.TB, p *Provider) []string {
 		if info, err := os.Stat(g); err == nil && info.IsDir() {
 			left = append(left, "cgroup "+g)
 		}
+	}
+	if p.opt.Uplink != nil {
+		linked, err := p.opt.Uplink.Census()
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, linked...)
 	}
 	filepath.WalkDir(p.instancesDir(), func(path string, _ fs.DirEntry, _ error) error {
 		if path != p.instancesDir() {

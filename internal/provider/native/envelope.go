@@ -28,6 +28,9 @@ func Revision(driver string) string { return "native-" + driver + "/1" }
 // The egress grade is advisory_filter and no more: that the way out is one socket
 // to a guard is enforced like the rest, what the guard lets through is its own
 // judgement, of which no attester has signed anything.
+// Unrestricted restricts no destination, so network_policy says of it only what is
+// read back: a network namespace of its own with one link, and a fence between
+// that and the host.
 // Source: concept "The enforcement statement"; "The capability envelope";
 // grading "The grading rule".
 func Envelope(driver, architecture string) sandbox.Capabilities {
@@ -39,7 +42,7 @@ func Envelope(driver, architecture string) sandbox.Capabilities {
 		ImageMode:           sandbox.ImageProfile,
 		FixedBaseImages:     []string{},
 		PackageManagers:     []sandbox.PackageManager{},
-		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllowlist},
+		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllowlist, sandbox.NetworkUnrestricted},
 		RetentionModes:      []sandbox.RetentionMode{sandbox.RetentionEphemeralZDR},
 		Snapshots:           false,
 		SnapshotCustody:     sandbox.CustodyRunner,

@@ -138,8 +138,8 @@ func parentTree(all []tree, guest string) (tree, bool) {
 // mountRoot joins a skeleton of mount points and the shared image into one
 // read-only root. Without the skeleton a runtime would write its mount points
 // into the tree that all sandboxes share.
-func mountRoot(at place, image string, points []string, writable bool) error {
-	if err := makeSkeleton(at.skeleton(), image, points); err != nil {
+func mountRoot(at place, image string, points []string, resolvConf []byte, writable bool) error {
+	if err := makeSkeleton(at.skeleton(), image, points, resolvConf); err != nil {
 		return err
 	}
 	if err := os.Mkdir(at.root(), 0o711); err != nil {
@@ -160,7 +160,7 @@ func mountRoot(at place, image string, points []string, writable bool) error {
 }
 
 // makeSkeleton makes the directories and files on which things are mounted.
-func makeSkeleton(skeleton, image string, points []string) error {
+func makeSkeleton(skeleton, image string, points []string, resolvConf []byte) error {
 	points = append([]string{"/proc", "/sys", "/dev", filepath.Dir(machine.InitPath)}, points...)
 	if err := mkdirOwned(skeleton, 0o755, IDBase); err != nil {
 		return err
@@ -177,7 +177,10 @@ func makeSkeleton(skeleton, image string, points []string) error {
 	if err := writeOwned(filepath.Join(skeleton, machine.InitPath), nil, 0o755); err != nil {
 		return err
 	}
-	return writeAccounts(skeleton, image)
+	if err := writeAccounts(skeleton, image); err != nil || resolvConf == nil {
+		return err
+	}
+	return writeOwned(filepath.Join(skeleton, "etc", "resolv.conf"), resolvConf, 0o644)
 }
 
 // writeAccounts gives the workload's ids a name where the image has none.

@@ -12,6 +12,7 @@ import (
 	"github.com/checkfu/checkfu/internal/contain"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -28,9 +29,10 @@ type instance struct {
 	image *image.Root // released last: the store may not remove it before
 	env   []string    // the image's own; commands may read it while image goes
 
-	policy []byte // of an allowlist instance: what its guard is told
-	lease  *Lease // of an instance with a model route
-	route  []byte // likewise: what its relay is told
+	policy []byte      // of an allowlist instance: what its guard is told
+	lease  *Lease      // of an instance with a model route
+	route  []byte      // likewise: what its relay is told
+	host   uplink.Host // of an unrestricted instance: what it is let into
 
 	// staging is held for reading by each write into a mount and for writing
 	// by the activation that seals them, so that no write lands behind a seal.
@@ -45,8 +47,9 @@ type instance struct {
 	roots   map[string]*contain.Root
 	machine machine.Machine
 	live    *process
-	guard   Attendant // from its start to its stop
-	relay   Attendant // likewise
+	guard   Attendant      // from its start to its stop
+	relay   Attendant      // likewise
+	uplink  *uplink.Uplink // likewise
 
 	removing chan struct{} // holds a token for each removal, and has room for one
 }
@@ -72,7 +75,7 @@ func (in *instance) allocate(ctx context.Context) error {
 	in.at, in.lock, err = p.begin(record{
 		Schema: recordSchema, InstanceID: string(in.id), Driver: p.opt.Driver.Name(), OwnerPID: int64(os.Getpid()),
 		SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage,
-		CreatedAt: sandbox.At(p.opt.Now()), ExpiresAt: r.ExpiresAt, Guarded: in.guarded(),
+		CreatedAt: sandbox.At(p.opt.Now()), ExpiresAt: r.ExpiresAt, Guarded: in.guarded(), Linked: in.linked(),
 	})
 	if err != nil {
 		return err
@@ -89,7 +92,7 @@ func (in *instance) allocate(ctx context.Context) error {
 		return err
 	}
 	p.opt.Step("home")
-	if err := mountRoot(in.at, in.image.Path, in.mountPoints(), p.twin.WritableRoot); err != nil {
+	if err := mountRoot(in.at, in.image.Path, in.mountPoints(), in.resolvConf(), p.twin.WritableRoot); err != nil {
 		return err
 	}
 	p.opt.Step("root")
@@ -188,7 +191,11 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 			ReadOnly: t.readOnly && !in.p.twinHome.unsealed,
 		})
 	}
-	m, err := in.startAll(ctx, spec)
+	var m machine.Machine
+	var err error
+	if spec.Netns, err = in.connect(); err == nil {
+		m, err = in.startAll(ctx, spec)
+	}
 	if err == nil {
 		in.p.opt.Step("started")
 		err = in.verify(ctx, m, spec)
@@ -199,7 +206,7 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 		if m != nil {
 			err = errors.Join(err, m.Destroy(undo))
 		}
-		return nil, errors.Join(err, in.dismiss(undo))
+		return nil, errors.Join(err, in.dismiss(undo), in.disconnect(undo))
 	}
 	return m, nil
 }
@@ -293,7 +300,7 @@ func (in *instance) remove(ctx context.Context) error {
 	if live != nil {
 		live.abandon()
 	}
-	err = errors.Join(err, in.dismiss(ctx))
+	err = errors.Join(err, in.dismiss(ctx), in.disconnect(ctx))
 	in.endLease(ctx)
 	in.closeRoots()
 	if err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at)); err != nil {

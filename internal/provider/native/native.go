@@ -44,6 +44,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -68,6 +69,9 @@ type Options struct {
 	Init []byte
 	// Egress is what allowlist machines need; nil leaves them out of the envelope.
 	Egress *Egress
+	// Uplink is the network that unrestricted machines are let into; nil leaves them
+	// out of the envelope, as does a host that lacks something for it.
+	Uplink *uplink.Host
 	// Model gives every machine a model route; nil gives none.
 	Model *Model
 	// Now is the clock of timestamps and expiry; nil is time.Now.
@@ -86,6 +90,7 @@ type Provider struct {
 
 	probing   sync.Mutex
 	complete  bool // the host was seen to lack nothing
+	linkable  bool // likewise for an unrestricted network
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
 }
@@ -155,7 +160,11 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 func (p *Provider) envelope() sandbox.Capabilities {
 	c := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
 	if p.opt.Egress == nil {
-		c.NetworkModes, c.EgressCertification = []sandbox.NetworkMode{sandbox.NetworkNone}, sandbox.EgressUnsupported
+		c.EgressCertification = sandbox.EgressUnsupported
+		c.NetworkModes = slices.DeleteFunc(c.NetworkModes, func(m sandbox.NetworkMode) bool { return m == sandbox.NetworkAllowlist })
+	}
+	if p.Unrestricted() != nil {
+		c.NetworkModes = slices.DeleteFunc(c.NetworkModes, func(m sandbox.NetworkMode) bool { return m == sandbox.NetworkUnrestricted })
 	}
 	return c
 }
@@ -194,6 +203,9 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 	if err := r.Validate(); err != nil {
 		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonInvalidRequest, err)
 	}
+	if err := p.refuseUnlinkable(r); err != nil {
+		return none, err
+	}
 	if err := p.admit(r); err != nil {
 		return none, err
 	}
@@ -212,6 +224,10 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 		return none, sandbox.Failed(sandbox.OpProvision, "root_image", err)
 	}
 	in := newInstance(p, newInstanceID(), r, root)
+	if err := in.findNameServer(); err != nil {
+		root.Release()
+		return none, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
+	}
 	if in.guarded() {
 		if in.policy, err = p.compile(in.id, r); err != nil {
 			root.Release()

@@ -36,6 +36,8 @@ type record struct {
 	ExpiresAt  sandbox.Timestamp `json:"expires_at"`
 	// Guarded says that a guard belongs to it; omitted where none does.
 	Guarded bool `json:"guarded,omitzero"`
+	// Linked says that a link and a table of the host's belong to it; likewise.
+	Linked bool `json:"linked,omitzero"`
 }
 
 // place is the directory of one instance.

@@ -21,8 +21,12 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 		return fmt.Errorf("end the machine: %w", err)
 	}
 	owner := 0
-	if r, err := readRecord(at); err == nil {
+	r, readErr := readRecord(at)
+	if readErr == nil {
 		owner = int(r.OwnerPID)
+	}
+	if err := p.removeUplink(id, r, readErr); err != nil {
+		return err
 	}
 	for _, log := range []string{at.decisions(), at.requests()} {
 		if err := endHolders(ctx, log, owner); err != nil {

@@ -38,7 +38,10 @@ func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.
 	for _, p := range in.posts() {
 		must(sandbox.AxisNetworkPolicy, in.runs(p), "the "+p.name+" ended")
 	}
-	must(sandbox.AxisNetworkPolicy, seen.NetNamespace && onlyLoopback(seen.Interfaces), fmt.Sprintf("interfaces %v", seen.Interfaces))
+	must(sandbox.AxisNetworkPolicy, seen.NetNamespace, "no network namespace of its own")
+	if err := in.networkHolds(seen.Interfaces); err != nil {
+		must(sandbox.AxisNetworkPolicy, false, err.Error())
+	}
 	must(sandbox.AxisResourceLimits, len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
 		seen.PidsLimit > 0 && seen.CPUQuotaMillis > 0 && seen.CPUQuotaMillis <= spec.Limits.CPUMillis,
 		fmt.Sprintf("memory %d, pids %d, cpu %d", seen.MemoryLimit, seen.PidsLimit, seen.CPUQuotaMillis))

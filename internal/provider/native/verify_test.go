@@ -106,7 +106,7 @@ func TestEnforcementStatement_ActivationBelievesNoDriver(t *testing.T) {
 			if err := os.Remove(in.at.root()); err != nil {
 				t.Fatal(err)
 			}
-			if err := mountRoot(in.at, in.image.Path, in.mountPoints(), true); err != nil {
+			if err := mountRoot(in.at, in.image.Path, in.mountPoints(), nil, true); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := p.Activate(t.Context(), id); err == nil || !strings.Contains(err.Error(), string(sandbox.AxisRootReadOnly)+": ") {

@@ -36,6 +36,10 @@ func (d *Driver) flags(s machine.Spec) map[string]string {
 	if s.Twin.NewPrivileges {
 		f["allow-suid"] = "true"
 	}
+	if s.Netns != "" {
+		// The sentry's own network stack takes the links of the namespace over.
+		f["network"] = "sandbox"
+	}
 	if s.Twin.HostNetwork {
 		f["network"] = "host"
 	}

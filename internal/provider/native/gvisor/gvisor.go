@@ -137,6 +137,8 @@ func check(s machine.Spec) error {
 		return &SpecError{"Twin.SharedHostProcs", "false: the sentry has no host processes to share", "true"}
 	case s.Twin.HostNetwork && !filepath.IsAbs(s.Twin.Netns):
 		return &SpecError{"Twin.Netns", "an absolute path", s.Twin.Netns}
+	case s.Netns != "" && !filepath.IsAbs(s.Netns):
+		return &SpecError{"Netns", "an absolute path", s.Netns}
 	case s.IDBase == 0:
 		return &SpecError{"IDBase", "a host id above 0", "0"}
 	case s.Limits.CPUMillis <= 0 || s.Limits.MemoryBytes <= 0 || s.Limits.Processes <= 0:

@@ -20,7 +20,7 @@ const (
 // bundle writes a machine down as an OCI runtime spec.
 func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: s.IDBase, Size: machine.IDs}}
-	net := specs.LinuxNamespace{Type: specs.NetworkNamespace}
+	net := specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: s.Netns}
 	if s.Twin.HostNetwork {
 		net.Path = s.Twin.Netns
 	}

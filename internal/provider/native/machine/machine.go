@@ -46,6 +46,9 @@ type Spec struct {
 	// one of them, and only then, the machine may connect to socket files that
 	// are bound into it.
 	Forwards []Forward
+	// Netns is the path of a network namespace that the machine has, with all that
+	// is in it; "" gives it an empty one. It must last until Start returns.
+	Netns string
 	// Hostname is the guest's host name.
 	Hostname string
 	// IDBase is the host id of guest id 0.

@@ -92,6 +92,8 @@ func check(s machine.Spec) error {
 		return &SpecError{Field: "Binds", Want: "the guest init, read-only, at " + machine.InitPath, Got: ""}
 	case s.IDBase < machine.IDs || s.IDBase > ^uint32(0)-machine.IDs:
 		return &SpecError{Field: "IDBase", Want: "a block of ids outside the first", Got: strconv.Itoa(int(s.IDBase))}
+	case s.Netns != "" && !filepath.IsAbs(s.Netns):
+		return &SpecError{Field: "Netns", Want: "an absolute path", Got: s.Netns}
 	case s.Twin.HostNetwork != (s.Twin.Netns != ""):
 		return &SpecError{Field: "Twin.Netns", Want: "a path exactly when HostNetwork is set", Got: s.Twin.Netns}
 	}

@@ -47,7 +47,7 @@ func ociSpec(s machine.Spec, cgroup string) *specs.Spec {
 		}}},
 		Linux: &specs.Linux{
 			CgroupsPath:   cgroup,
-			Namespaces:    namespaces(s.Twin),
+			Namespaces:    namespaces(s),
 			UIDMappings:   []specs.LinuxIDMapping{{HostID: s.IDBase, Size: machine.IDs}},
 			GIDMappings:   []specs.LinuxIDMapping{{HostID: s.IDBase, Size: machine.IDs}},
 			Resources:     resources(s),
@@ -100,10 +100,11 @@ func least(name string, resource int, n uint64) specs.POSIXRlimit {
 	return specs.POSIXRlimit{Type: name, Soft: n, Hard: n}
 }
 
-func namespaces(t machine.Twin) []specs.LinuxNamespace {
+func namespaces(s machine.Spec) []specs.LinuxNamespace {
+	t := s.Twin
 	list := []specs.LinuxNamespace{
 		{Type: specs.UserNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
-		{Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.NetworkNamespace},
+		{Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.NetworkNamespace, Path: s.Netns},
 	}
 	if t.HostNetwork {
 		list[len(list)-1].Path = t.Netns

@@ -107,7 +107,7 @@ func unloadFence(id string) error {
 		return err
 	}
 	c.DelTable(tableOf(id))
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) {
+	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EPROTONOSUPPORT) {
 		return err
 	}
 	return nil

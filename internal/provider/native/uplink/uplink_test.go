@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
@@ -54,31 +53,9 @@ func forward(t *testing.T, l *lab.Lab, value string) {
 	}
 }
 
-// census names the links and tables of ours in the host's network.
-func census(t *testing.T, h *Host) (left []string) {
+func census(t *testing.T, h *Host) []string {
 	t.Helper()
-	err := h.within(func() error {
-		links, err := netlink.LinkList()
-		if err != nil {
-			return err
-		}
-		for _, link := range links {
-			if strings.HasPrefix(link.Attrs().Name, "checkfu") {
-				left = append(left, "link "+link.Attrs().Name)
-			}
-		}
-		c, err := tables()
-		if err != nil {
-			return err
-		}
-		all, err := c.ListTables()
-		for _, table := range all {
-			if strings.HasPrefix(table.Name, "checkfu") {
-				left = append(left, "table "+table.Name)
-			}
-		}
-		return err
-	})
+	left, err := h.Census()
 	if err != nil {
 		t.Fatal(err)
 	}
