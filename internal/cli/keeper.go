@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/controlplane/gateway"
 	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/all"
 )
@@ -30,6 +31,9 @@ func (a *app) keeperCommand() *cobra.Command {
 // openKept opens the provider of a session.
 func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
 	o := all.Options{Dir: in.Dir, Served: true}
+	if in.Model != "" {
+		o.Model = (&modelRoute{operator: gateway.Operator{Socket: in.Model}}).lease
+	}
 	if in.Provider != all.Memory {
 		store, err := openStore(in.Dir, &progress{})
 		if err != nil {

@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 	maps.Copy(commands, sandboxCommands)
 	maps.Copy(commands, servingCommands)
 	maps.Copy(commands, receiptCommands)
+	maps.Copy(commands, modelCommands)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -48,6 +49,7 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			e.Setenv("CHECKFU_STATE", e.WorkDir+"/state")
+			e.Values[gatewayKey{}] = map[string]func(){}
 			e.Defer(func() { endSessions(t, e.WorkDir+"/state") })
 			e.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
 			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -22,16 +22,13 @@ import (
 // defaultImage is the name of the image that is used where none is named.
 const defaultImage = "base"
 
-// open makes a provider ready and settles the image. What it returns last
-// closes both.
-func (a *app) open(ctx context.Context, name, ref string, bar *progress) (*all.Opened, func(), error) {
-	return a.openWith(ctx, name, ref, bar, native.Egress{})
-}
-
-// openWith is open with guards that live in another network than this host's.
-func (a *app) openWith(ctx context.Context, name, ref string, bar *progress, guards native.Egress) (*all.Opened, func(), error) {
+// open makes a provider ready and settles the image. Of o it takes Egress, for
+// guards that live in another network than this host's, and Model. What it returns
+// last closes both.
+func (a *app) open(ctx context.Context, name, ref string, bar *progress, o all.Options) (*all.Opened, func(), error) {
 	if name == all.Memory {
-		opened, err := all.Open(name, all.Options{})
+		opened, err := all.Open(name, o)
+		err = routeError(err)
 		if err == nil && ref != "" {
 			if sandbox.ImageDigest(ref) == "" {
 				return nil, nil, argument.Unexpected("--image", "NAME@sha256:DIGEST with the memory provider, which has no store", ref)
@@ -48,9 +45,10 @@ func (a *app) openWith(ctx context.Context, name, ref string, bar *progress, gua
 	if err != nil {
 		return nil, nil, err
 	}
-	opened, err := all.Open(name, all.Options{Dir: dir, Images: store, Egress: guards})
+	o.Dir, o.Images = dir, store
+	opened, err := all.Open(name, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, routeError(err)
 	}
 	closeProvider := func() {
 		if err := opened.Close(); err != nil {
@@ -67,6 +65,14 @@ func (a *app) openWith(ctx context.Context, name, ref string, bar *progress, gua
 		return nil, nil, err
 	}
 	return opened, closeProvider, nil
+}
+
+// routeError names the flag that asked for what a provider does not have.
+func routeError(err error) error {
+	if no, ok := errors.AsType[*all.RouteError](err); ok {
+		return argument.Wrong("--model: %v", no)
+	}
+	return err
 }
 
 func openStore(dir string, bar *progress) (*image.Store, error) {

@@ -28,6 +28,7 @@ type runFlags struct {
 	committed, untracked     bool
 	mounts, env, allow       []string
 	image, network, provider string
+	model                    string
 	memory, cpus, disk, pids string
 	timeout, workdir         string
 	out, patch, json         string
@@ -48,6 +49,11 @@ working tree is never touched. Files that the command leaves in
 With --allow the command finds the proxy of a guard in https_proxy and its kin;
 there is no other way out. What the guard refused is summed up at the end.
 
+With --model the command finds base URLs of a relay and a run token in the
+variables that agents read (ANTHROPIC_BASE_URL, OPENAI_API_KEY and their kin);
+the keys stay with the gateway (see checkfu model serve). What the run used is
+summed up at the end, by the gateway's count.
+
 Output streams as it comes, and checkfu ends with the command's own exit code
 (see checkfu help exit-codes). With --patch - or --json - the command's
 standard output goes to standard error, so that standard output holds the
@@ -58,6 +64,7 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
   checkfu run --repo .@v1.2.0 --out results --patch fix.patch -- ./agent --fix
   checkfu run --mount ./data:/data:ro --env API_KEY --timeout 90s -- python3 /data/main.py
   checkfu run --repo . --allow api.example.com:443 --allow files.example.com:443 -- ./fetch
+  checkfu run --repo . --model default -- ./agent --fix
   echo hello | checkfu run --quiet -- wc -c`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
@@ -87,6 +94,7 @@ func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.image, "image", "", `image to run on, by name or digest (default the newest one called "base")`)
 	flags.StringArrayVar(&f.allow, "allow", nil, "HOST:PORT that the machine reaches, through a guard; exact, no wildcard; may be repeated")
 	flags.StringVar(&f.network, "network", "", "what the machine reaches: none, or allowlist, which is what --allow names (default none, allowlist with --allow)")
+	flags.StringVar(&f.model, "model", "", "model gateway that the machine's programs use: its name, or the path of its control (see checkfu model serve)")
 	flags.StringVar(&f.memory, "memory", "2GiB", "memory of the machine")
 	flags.StringVar(&f.cpus, "cpus", "2", "cores of the machine")
 	flags.StringVar(&f.disk, "disk", "4GiB", "writable storage of the machine")
@@ -121,7 +129,11 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	defer cancel()
 
 	spec.Progress = bar.phase
-	opened, closeProvider, err := a.open(ctx, name, f.image, bar)
+	models, err := a.route(ctx, f.model, spec.Environment)
+	if err != nil {
+		return err
+	}
+	opened, closeProvider, err := a.open(ctx, name, f.image, bar, all.Options{Model: models.leases()})
 	if err != nil {
 		return err
 	}
@@ -143,7 +155,7 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	r := &runner.Runner{
 		Adapters: []sandboxruntime.Adapter{{Provider: opened.Provider}}, Target: opened.Envelope.Target(),
 		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(),
-		Report: func(err error) { a.complain(err) }, Egress: decisions(opened.Host),
+		Report: func(err error) { a.complain(err) }, Egress: decisions(opened.Host), Model: models.counts(),
 	}
 	record, err := r.Run(ctx, spec)
 	bar.end()

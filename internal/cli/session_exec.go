@@ -57,6 +57,11 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	if err != nil {
 		return sessionError(id, err)
 	}
+	if s.Record.Model != "" {
+		if err := checkModelEnv(spec.Environment); err != nil {
+			return errors.Join(err, s.Close())
+		}
+	}
 	in := *s.Record.Instance
 	spec.Image, spec.Network, spec.Resources = in.RootImage, in.Profile.NetworkPolicy, in.Profile.ResourceLimits
 	if spec.WorkingDirectory == "" {

@@ -32,8 +32,8 @@ func (a *app) sessionStartCommand() *cobra.Command {
 		Long: `Make a machine that stays until it expires or is removed. DIR is a Git
 repository, or DIR@REVISION, which is copied to /workspace/repo as checkfu run
 does; without it the machine has none. The machine reaches nothing but what
---allow names. Your working tree is never touched; nothing is copied back by
-itself.
+--allow names, and with --model a model gateway (see checkfu run --help). Your
+working tree is never touched; nothing is copied back by itself.
 
 Standard output holds the session's id. Whatever goes wrong, or ends this
 command before it has ended by itself, leaves nothing behind.`,
@@ -108,7 +108,11 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	spec.Progress = bar.phase
 	ctx, stop := interruptible(ctx, bar.note)
 	defer stop()
-	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar)
+	models, err := a.route(ctx, f.model, nil)
+	if err != nil {
+		return err
+	}
+	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar, all.Options{Model: models.leases()})
 	if err != nil {
 		return err
 	}
@@ -120,7 +124,7 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	}
 	defer remove()
 	record, made, err := a.makeSession(ctx, keeper.Options{
-		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)),
+		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(),
 	}, opened.Envelope.Target(), spec)
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ func (s summary) print(w io.Writer) {
 	}
 	s.outputs(line)
 	s.egress(line)
+	s.models(line)
 	if len(s.record.Enforcement) > 0 {
 		line("enforced", "%s", enforcement(s.record.Enforcement))
 	}
@@ -132,6 +133,22 @@ func (s summary) egress(line func(string, string, ...any)) {
 	if e.GuardEnded {
 		line("refused", "everything since the guard ended")
 	}
+}
+
+// models sums up what was used of the model route, by the gateway's count.
+func (s summary) models(line func(string, string, ...any)) {
+	m := s.record.Model
+	if m == nil {
+		return
+	}
+	more := ""
+	if m.Estimated > 0 {
+		more = fmt.Sprintf("; %d answers estimated", m.Estimated)
+	}
+	if m.Unsettled {
+		more += "; a request was still under way"
+	}
+	line("models", "%d requests, %d tokens in (%d cached), %d out%s", m.Requests, m.InputTokens, m.CachedTokens, m.OutputTokens, more)
 }
 
 // distinct counts paths: a file whose mode and content changed stands twice.

@@ -134,7 +134,7 @@ func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (c
 	if labErr == nil {
 		guards = native.Egress{Resolver: network.Resolver(), Within: network.Within}
 	}
-	opened, closeProvider, err := a.openWith(ctx, name, f.image, a.progress(f.asJSON), guards)
+	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON), all.Options{Egress: guards})
 	if err != nil || labErr != nil { // what the provider lacks is said rather than what the lab does
 		if err == nil {
 			closeProvider()

@@ -128,7 +128,7 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzSaid(f *testing.F) {
 	for _, m := range []said{
-		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z"}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
+		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z", "/m"}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
 	} {
 		line, err := canonical.Encode(m)
 		if err != nil {

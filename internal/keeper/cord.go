@@ -24,6 +24,9 @@ type Inputs struct {
 	Provider  string            `json:"provider"`
 	LeaseID   string            `json:"lease_id"`
 	ExpiresAt sandbox.Timestamp `json:"expires_at"`
+	// Model is the control of the model gateway that the machine's lease is of, a
+	// path; "" is no model route.
+	Model string `json:"model,omitzero"`
 }
 
 func (in Inputs) validate() error {
@@ -34,6 +37,8 @@ func (in Inputs) validate() error {
 		return &sandbox.Invalid{Field: "provider", Expected: "a name", Got: ""}
 	case !in.ExpiresAt.Valid():
 		return &sandbox.Invalid{Field: "expires_at", Expected: "a timestamp", Got: string(in.ExpiresAt)}
+	case in.Model != "" && in.Model[0] != '/':
+		return &sandbox.Invalid{Field: "model", Expected: "an absolute path, or none", Got: in.Model}
 	}
 	if err := CheckID(in.SessionID); err != nil {
 		return err

@@ -133,7 +133,7 @@ func (k *keeper) claim() (*os.File, error) {
 	k.record = Record{
 		Schema: RecordSchema, SessionID: k.in.SessionID, Provider: k.in.Provider, State: StateStarting,
 		PID: pid, StartTime: began, LeaseID: k.in.LeaseID, Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName),
-		CreatedAt: sandbox.At(k.clock.Now()), ExpiresAt: k.in.ExpiresAt,
+		CreatedAt: sandbox.At(k.clock.Now()), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model,
 	}
 	at, lock, err := claim(k.in.Dir, k.record)
 	if err != nil {

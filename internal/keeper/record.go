@@ -44,6 +44,7 @@ type Record struct {
 	Socket    string            `json:"socket"`
 	CreatedAt sandbox.Timestamp `json:"created_at"`
 	ExpiresAt sandbox.Timestamp `json:"expires_at"`
+	Model     string            `json:"model,omitzero"` // control of the gateway of its model route
 	// Instance is the machine, once there is one.
 	Instance *sandbox.Instance `json:"instance,omitzero"`
 }

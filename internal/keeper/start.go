@@ -19,6 +19,7 @@ type Options struct {
 	SessionID string // "" mints one
 	Provider  string // the name by which the keeper opens it
 	ExpiresAt sandbox.Timestamp
+	Model     string // control of the model gateway of its model route; "" is none
 	// Patience is how long the keeper has until it serves, and again until it has
 	// answered Keep; 0 is 60 s.
 	Patience time.Duration
@@ -57,7 +58,7 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	if o.Patience == 0 {
 		o.Patience = time.Minute
 	}
-	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt}
+	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt, Model: o.Model}
 	if err := in.validate(); err != nil {
 		return nil, err
 	}

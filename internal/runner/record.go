@@ -59,6 +59,7 @@ type Record struct {
 	Phases             []Timing            `json:"phases"`
 	Outputs            []Output            `json:"outputs"`
 	Egress             *Egress             `json:"egress,omitzero"`
+	Model              *Model              `json:"model,omitzero"`
 	Disposition        sandbox.Disposition `json:"disposition,omitzero"`
 	Failures           []Failure           `json:"failures"`
 }

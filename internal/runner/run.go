@@ -27,6 +27,9 @@ type Runner struct {
 	Report func(error)
 	// Egress tells what the guard of a live instance decided; nil is nobody.
 	Egress func(context.Context, sandbox.InstanceID) (Egress, error)
+	// Model tells what the Run used of its model route, once the machine is gone;
+	// nil is no route.
+	Model func(context.Context) (Model, error)
 }
 
 // Bounds of the parts of a Run that have none of their own.
@@ -213,7 +216,9 @@ func (s *session) provision(ctx context.Context) error {
 func (s *session) drive(ctx context.Context) error {
 	err := s.work(ctx)
 	s.egress(ctx)
-	return errors.Join(err, s.release(ctx, err == nil && ctx.Err() == nil))
+	err = errors.Join(err, s.release(ctx, err == nil && ctx.Err() == nil))
+	s.model(ctx)
+	return err
 }
 
 // release ends the machine: in order, or by force.
