@@ -350,3 +350,41 @@ func torsion(t *testing.T, p *big.Int) []*big.Int {
 	}
 	return all
 }
+
+// TestWhole: what holds of a receipt whoever signed it is all but whose word it is,
+// when, and about what.
+func TestWhole(t *testing.T) {
+	known := map[evidence.Reason]bool{evidence.ReasonUnlistedKey: true, evidence.ReasonFuture: true, evidence.ReasonExpired: true, evidence.ReasonOtherRevision: true}
+	whole := 0
+	for _, v := range every(t) {
+		set, err := evidence.ParseAttesters([]byte(v.Attesters))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := v.Now.Time()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, verified := evidence.Verifier{Attesters: set, Now: at}.Verify([]byte(v.Receipt), []byte(v.Signature))
+		refused, _ := errors.AsType[*evidence.Refused](verified)
+		r, key, err := evidence.Whole([]byte(v.Receipt), []byte(v.Signature))
+		switch {
+		case verified == nil || known[refused.Reason] && refused.Reason != evidence.ReasonUnlistedKey:
+			if err != nil || len(key) != 64 || len(r.Facts) != 5 {
+				t.Errorf("%v: %q, %v", verified, key, err)
+			}
+			whole++
+		case refused.Reason == evidence.ReasonUnlistedKey: // and what is behind it may be anything
+		default:
+			if got, _ := errors.AsType[*evidence.Refused](err); got == nil || got.Reason != refused.Reason {
+				t.Errorf("expected %v, got %v", verified, err)
+			}
+		}
+	}
+	if whole < 3 {
+		t.Errorf("%d were whole", whole)
+	}
+	if _, _, err := evidence.Whole(make([]byte, evidence.MaxReceiptBytes+1), nil); !errors.Is(err, &evidence.Refused{Reason: evidence.ReasonTooLarge}) {
+		t.Error(err)
+	}
+}

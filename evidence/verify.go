@@ -61,6 +61,27 @@ func (v Verifier) Verify(receipt, signature []byte) (Verified, error) {
 	return Verified{r, attester}, nil
 }
 
+// Whole judges all of the two files but whose word they are and when: that the
+// receipt is one, and that the key which the signature file names signed it. It
+// certifies nothing: anybody can make a key. It returns that key, in lower-case hex.
+// Errors: *Refused as Verify's, but never ReasonUnlistedKey or about now.
+func Whole(receipt, signature []byte) (Receipt, string, error) {
+	if len(receipt) > MaxReceiptBytes {
+		return Receipt{}, "", refuse(ReasonTooLarge, "", "at most 256 KiB", "more")
+	}
+	var s Signature
+	if err := decode(signature, MaxSignatureBytes, &s); err != nil {
+		err.Field = "signature file"
+		return Receipt{}, "", err
+	}
+	anybody := Attesters{Attesters: []Attester{{Name: "anybody", Key: s.Key}}}
+	if _, err := Authenticate(EgressConformance, receipt, signature, anybody); err != nil {
+		return Receipt{}, "", err
+	}
+	r, err := Decode(receipt)
+	return r, s.Key, err
+}
+
 // same compares byte for byte: one provider's other revision is separate
 // evidence.
 func same(want grade.Certificate, r Receipt) error {

@@ -157,14 +157,14 @@ func (r *realRun) Execute(ctx context.Context, id sandbox.InstanceID, command ..
 	return settled.Stdout, err
 }
 
-// endBound is how long a Run may take to end whose harness has nothing to do.
-const endBound = time.Minute
+// harnessEnd is how long a Run may take to end whose harness has nothing to do.
+const harnessEnd = time.Minute
 
 // End ends the harness and waits for the end of the Run.
 func (r *realRun) End(ctx context.Context) (matrix.RunRecord, error) {
 	r.input.Close()
 	go io.Copy(io.Discard, r.output) // what nobody asked for must not hold it
-	timer := time.NewTimer(endBound)
+	timer := time.NewTimer(harnessEnd)
 	defer timer.Stop()
 	select {
 	case <-r.ended:

@@ -21,7 +21,7 @@ import (
 type egressFlags struct {
 	topologies, configurations, cases, providers []string
 	noMutants, list, asJSON                      bool
-	junit                                        string
+	junit, receipt, key                          string
 
 	names []string // of providers, in full
 }
@@ -62,6 +62,8 @@ not caught, with 2 for a wrong flag, and with 125 where there is no root.`,
 	flags.BoolVar(&f.noMutants, "no-mutants", false, "run no guards with faults (the run is then incomplete)")
 	flags.BoolVar(&f.list, "list", false, "list the cases and run nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as canonical JSON")
+	flags.StringVar(&f.receipt, "receipt", "", "file for a receipt, with its signature in FILE.sig, where all five facts were shown")
+	flags.StringVar(&f.key, "key", "", "file with the key that signs it (see checkfu egress receipt keygen)")
 	flags.StringVar(&f.junit, "junit", "", "file for a JUnit report, - for standard output")
 	return cmd
 }
@@ -89,8 +91,12 @@ func (f *egressFlags) options() (matrix.Options, error) {
 	if _, err := o.Rows(); err != nil {
 		return o, argument.Wrong("--%v", err)
 	}
-	if f.names = all.Hosts(); len(f.providers) > 0 {
-		f.names = nil
+	switch {
+	case len(f.providers) > 0:
+	case f.receipt != "":
+		f.names = []string{all.NativeRunsc} // a receipt is about one
+	default:
+		f.names = all.Hosts()
 	}
 	for word := range split(f.providers) {
 		name, err := all.Canonical(word)
@@ -117,6 +123,10 @@ func (a *app) testEgress(ctx context.Context, f *egressFlags) error {
 	}
 	if f.list {
 		return a.listEgress(o)
+	}
+	sealing, err := f.sealing(o)
+	if err != nil {
+		return err
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("egress test: expected root, which makes network namespaces: run it with sudo")
@@ -163,7 +173,16 @@ func (a *app) testEgress(ctx context.Context, f *egressFlags) error {
 	case f.junit != "-":
 		err = errors.Join(err, r.Table(a.stdout))
 	}
-	return err
+	if sealing == nil || err != nil {
+		return err
+	}
+	if err := sealing.seal(a, r); err != nil {
+		if r.ExitCode == report.ExitConformant {
+			return err
+		}
+		a.complain(err) // the run's own code says it already
+	}
+	return nil
 }
 
 // listEgress prints the cases that were asked for.

@@ -17,7 +17,8 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// receiptCommand reads receipts. It makes none: whoever runs the matrix does.
+// receiptCommand reads receipts, and makes keys. The receipts are made by who runs
+// the matrix.
 func (a *app) receiptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "receipt", Short: "Verify or show the signed receipt of an egress matrix",
@@ -27,16 +28,17 @@ in the reviewed set of attesters. That set is empty: no provider has
 security_boundary, ours included, and every receipt is diagnostic.`,
 		Example: `  checkfu egress receipt show receipt.json
   checkfu egress receipt verify receipt.json
-  checkfu egress receipt verify receipt.json --attesters mine.json --json`,
+  checkfu egress receipt verify receipt.json --attesters mine.json --json
+  checkfu egress receipt keygen receipt.key > mine.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return argument.Unexpected("receipt", "one of verify, show", args[0])
+				return argument.Unexpected("receipt", "one of verify, show, keygen", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.verifyReceiptCommand(), a.showReceiptCommand())
+	cmd.AddCommand(a.verifyReceiptCommand(), a.showReceiptCommand(), a.receiptKeyCommand())
 	return cmd
 }
 
@@ -84,6 +86,9 @@ type verdict struct {
 	Expected string          `json:"expected,omitzero"`
 	Got      string          `json:"got,omitzero"`
 	Message  string          `json:"message,omitzero"`
+	// Whole says that it is a receipt and that Key signed it, whoever that is.
+	Whole bool   `json:"whole"`
+	Key   string `json:"key,omitzero"`
 	// Reviewed says that the set is the one of this build; Listed counts it.
 	Reviewed bool `json:"reviewed"`
 	Listed   int  `json:"listed"`
@@ -139,6 +144,10 @@ func (a *app) verifyReceipt(path string, f receiptFlags) error {
 	}
 	verified, err := v.Verify(receipt, signature)
 	out := verdict{Valid: err == nil, Reviewed: f.attesters == "", Listed: len(v.Attesters.Attesters)}
+	claim, key, whole := evidence.Whole(receipt, signature)
+	if out.Whole = whole == nil; out.Whole {
+		out.Key = key
+	}
 	if refused, ok := errors.AsType[*evidence.Refused](err); ok {
 		out.Reason, out.Field, out.Expected, out.Got, out.Message = refused.Reason, refused.Field, refused.Expected, refused.Got, argument.OneLine(err.Error())
 		a.complain(err)
@@ -156,11 +165,11 @@ func (a *app) verifyReceipt(path string, f receiptFlags) error {
 		}
 		return a.print(append(data, '\n'))
 	}
-	return a.print([]byte(out.text(f.attesters)))
+	return a.print([]byte(out.text(f.attesters, claim)))
 }
 
 // text says first what a reader must not miss.
-func (v verdict) text(set string) string {
+func (v verdict) text(set string, claim evidence.Receipt) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-10s "+format+"\n", append([]any{name}, args...)...)
@@ -170,6 +179,10 @@ func (v verdict) text(set string) string {
 		b.WriteString(receiptText(*v.Receipt))
 	} else {
 		line("receipt", "not valid: %s", v.Reason)
+		if v.Whole {
+			line("form", "whole: %d facts, %d cases, %d mutants", len(claim.Facts), len(claim.Cases), len(claim.Mutants))
+			line("signature", "holds, by %s", v.Key)
+		}
 	}
 	switch {
 	case !v.Reviewed:

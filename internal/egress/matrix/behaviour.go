@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -172,6 +173,9 @@ func unsealed(t *trial) error {
 	if err == nil {
 		return errors.Join(errors.New("a guard was started on an open link"), own.guard.end())
 	}
+	if !errors.As(err, new(*lab.Error)) {
+		return err // it was not the door that said no
+	}
 	return t.briefly(nothing, func(t *trial) error { return t.passes("allowed.test:443", public) })
 }
 
@@ -317,8 +321,13 @@ func slowHead(t *trial) error {
 	})
 }
 
+// crowd is held by the one case that needs thousands of descriptors of ours.
+var crowd sync.Mutex
+
 // halfOpen holds a door open for an honest client that others crowd.
 func halfOpen(t *trial) error {
+	crowd.Lock()
+	defer crowd.Unlock()
 	return t.briefly(nothing, func(t *trial) error {
 		var held []net.Conn
 		defer func() {

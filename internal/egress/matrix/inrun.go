@@ -90,7 +90,7 @@ func (a *arena) realRuns(ctx context.Context) {
 func (a *arena) realRun(ctx context.Context, p Provider, planted bool, ids []string) {
 	say := func(id string, status report.Status, reason string, took time.Duration) {
 		i := slices.IndexFunc(a.cases, func(c Case) bool { return c.ID == id })
-		row := a.row(id, "", status, reason)
+		row := a.row(id, status, reason)
 		row.ID, row.Title, row.Milliseconds = inRunRow(id, p.Name), a.cases[i].Title, took.Milliseconds()
 		a.add(row)
 	}
@@ -103,7 +103,7 @@ func (a *arena) realRun(ctx context.Context, p Provider, planted bool, ids []str
 		all(report.Skip, p.Name+": no real machine can be had here: "+p.Lacks)
 		return
 	}
-	b := a.bench(GuardOnly, product)
+	b := a.bench(product)
 	defer b.plane()()
 	t := &trial{bench: b, ctx: ctx}
 	token, start := route.NewToken(), starter(product)

@@ -74,23 +74,23 @@ var killers = func() []killer {
 // kill runs each mutant that applies here against the case that must catch it; and
 // first the same guard without a fault, because a case that fails for another
 // reason catches nothing.
-func (a *arena) kill(ctx context.Context, configuration Configuration) {
+func (a *arena) kill(ctx context.Context) {
 	unharmed := map[string]string{} // what was wrong, by case
 	for _, k := range killers {
 		i := slices.IndexFunc(a.cases, func(c Case) bool { return c.ID == k.by })
-		if i < 0 || a.absent(a.cases[i]) != "" || !slices.Contains(k.in, configuration) {
+		if i < 0 || a.absent(a.cases[i]) != "" || !slices.Contains(k.in, a.configuration) {
 			continue // not asked for, or it cannot be: then nothing is said
 		}
 		c := a.cases[i]
 		if _, known := unharmed[k.by]; !known {
 			unharmed[k.by] = ""
-			if status, reason := a.judgeMutant(ctx, configuration, "", c); status != report.Pass {
+			if status, reason := a.judgeMutant(ctx, "", c); status != report.Pass {
 				unharmed[k.by] = "of what has no fault: " + string(status) + " " + reason
 			}
 		}
-		m := Mutant{Name: k.mutant, Topology: string(a.topology), Configuration: configuration, Case: k.by, Said: unharmed[k.by]}
+		m := Mutant{Name: k.mutant, Topology: string(a.topology), Configuration: a.configuration, Case: k.by, Said: unharmed[k.by]}
 		if m.Said == "" {
-			status, reason := a.judgeMutant(ctx, configuration, k.mutant, c)
+			status, reason := a.judgeMutant(ctx, k.mutant, c)
 			m.Killed, m.Said = status == report.Fail, string(status)+" "+reason
 		}
 		if ctx.Err() != nil {
@@ -101,12 +101,12 @@ func (a *arena) kill(ctx context.Context, configuration Configuration) {
 }
 
 // judgeMutant judges one case with one fault; with "" it has none.
-func (a *arena) judgeMutant(ctx context.Context, configuration Configuration, fault string, c Case) (report.Status, string) {
+func (a *arena) judgeMutant(ctx context.Context, fault string, c Case) (report.Status, string) {
 	base := "plain"
-	if configuration == KernelOnly {
+	if a.configuration == KernelOnly {
 		base = "no-classifier"
 	}
-	b := a.bench(configuration, nil)
+	b := a.bench(nil)
 	switch b.base = base; fault {
 	case "":
 	case failsOpen, elsewhere:

@@ -2,10 +2,14 @@ package matrix
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
 
 	"github.com/miekg/dns"
 
+	"github.com/checkfu/checkfu/internal/egress/daemon"
 	"github.com/checkfu/checkfu/internal/egress/lab"
 	"github.com/checkfu/checkfu/internal/egress/launch"
 )
@@ -22,11 +26,18 @@ func (t *trial) scripts(name string, answer func(q lab.Query, m *dns.Msg) []*dns
 
 func at(a ...netip.AddrPort) []netip.AddrPort { return a }
 
-// noBeginning holds that an error is a guard's own refusal to begin.
+// noBeginning holds that an error is a guard's own refusal to begin: it ended by
+// itself, by the code for that, with one line that says why. One that was too slow
+// or that crashed has refused nothing.
 func noBeginning(err error) error {
-	var start *launch.StartError
-	if errors.As(err, &start) {
-		return nil
+	start, ok := errors.AsType[*launch.StartError](err)
+	if !ok {
+		return err
 	}
-	return err
+	exit, ok := errors.AsType[*exec.ExitError](start.Err)
+	said := strings.TrimSpace(start.Said)
+	if !ok || exit.ExitCode() != daemon.ExitUsage || !strings.HasPrefix(said, string(start.Program)+": ") || strings.Contains(said, "\n") {
+		return blind(fmt.Errorf("expected a guard that refuses to begin, got one that did not begin: %w", err))
+	}
+	return nil
 }

@@ -3,7 +3,8 @@ package matrix
 import (
 	"bufio"
 	"context"
-	"fmt"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -37,15 +38,16 @@ func product(ctx context.Context, config []byte, listener, log *os.File) (*proce
 // descriptors and the same confinement.
 func altered(names string) starter {
 	return func(ctx context.Context, config []byte, listener, log *os.File) (*process, error) {
-		p, err := spawn(ctx, names, config, listener, log)
+		said := &tail{}
+		p, err := spawn(ctx, names, config, listener, log, said)
 		if err != nil {
-			return nil, &launch.StartError{Program: variantName, Err: err}
+			return nil, &launch.StartError{Program: variantName, Err: err, Said: said.String()}
 		}
 		return p, nil
 	}
 }
 
-func spawn(ctx context.Context, names string, config []byte, listener, log *os.File) (*process, error) {
+func spawn(ctx context.Context, names string, config []byte, listener, log *os.File, said *tail) (*process, error) {
 	life, ours, err := os.Pipe() // it ends with us
 	if err != nil {
 		return nil, err
@@ -64,7 +66,6 @@ func spawn(ctx context.Context, names string, config []byte, listener, log *os.F
 		return nil, err
 	}
 	defer in.Close()
-	said := &tail{}
 	id := strconv.Itoa(launch.GuardUID)
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{variantName, names, "--uid", id, "--gid", id}, Dir: "/", Env: []string{},
@@ -78,8 +79,9 @@ func spawn(ctx context.Context, names string, config []byte, listener, log *os.F
 		return nil, err
 	}
 	done := make(chan struct{})
+	var ended error // once done
 	go func() {
-		cmd.Wait()
+		ended = cmd.Wait()
 		ours.Close()
 		close(done)
 	}()
@@ -105,9 +107,16 @@ func spawn(ctx context.Context, names string, config []byte, listener, log *os.F
 	line.SetReadDeadline(time.Now().Add(patience))
 	defer context.AfterFunc(ctx, func() { line.SetReadDeadline(time.Now()) })()
 	if _, err := bufio.NewReader(line).ReadBytes('\n'); err != nil {
-		cmd.Process.Kill()
-		<-done
-		return nil, fmt.Errorf("%w: %s, it said %q", err, cmd.ProcessState, said.String())
+		if !errors.Is(err, io.EOF) { // else it ends by itself, and how is why
+			cmd.Process.Kill()
+		}
+		select {
+		case <-done:
+		case <-time.After(patience):
+			cmd.Process.Kill()
+			<-done
+		}
+		return nil, errors.Join(err, ended)
 	}
 	return p, nil
 }

@@ -140,13 +140,14 @@ func (r *realRun) does(want string, words ...string) error {
 	return err
 }
 
-// end ends the Run and lets go of what was held of it.
+// end lets go of what was held of the Run and ends it, in this order: the provider
+// ends whoever has the log of a guard open that should be gone, and a process that
+// another case starts at that moment would have our descriptor.
 func (r *realRun) end(ctx context.Context) (RunRecord, error) {
-	record, err := r.End(ctx)
 	for _, w := range []*watched{r.guard, r.relay} {
 		if w != nil {
 			w.log.Close()
 		}
 	}
-	return record, err
+	return r.End(ctx)
 }

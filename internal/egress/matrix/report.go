@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
+	"github.com/checkfu/checkfu/evidence"
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -26,11 +29,31 @@ type Report struct {
 	StartedAt   sandbox.Timestamp `json:"started_at"`
 	FinishedAt  sandbox.Timestamp `json:"finished_at"`
 	GuardDigest string            `json:"guard_sha256"`
-	Rules       map[string]string `json:"ruleset_sha256"` // of the kernel's gate, by topology
-	Filters     []string          `json:"filters"`
-	Rows        []report.Row      `json:"rows"` // ID is case/topology/configuration
+	Rules       map[string]string `json:"ruleset_sha256"`  // of the kernel's gate, by topology
+	Topologies  map[string]string `json:"topology_sha256"` // of what each was made of
+	Filters     []string          `json:"filters"`         // the cases and configurations that were asked for; none is all
+	Rows        []report.Row      `json:"rows"`            // ID is case/topology/configuration
 	Mutants     []Mutant          `json:"mutants"`
 	Taken       []Taken           `json:"taken"` // during real Runs; the rows are CASE/run/PROVIDER
+}
+
+// binds keeps the digest of what a topology was made of, or of the gate's rules. All
+// that was run of one topology must have had the same.
+func (r *Report) binds(mu *sync.Mutex, what, topology, digest string) error {
+	mu.Lock()
+	defer mu.Unlock()
+	into := r.Topologies
+	if what == "rules" {
+		into = r.Rules
+	}
+	switch before := into[topology]; {
+	case digest == "":
+	case before == "":
+		into[topology] = digest
+	case before != digest:
+		return fmt.Errorf("%s of %s: expected the same in each configuration, got %s and %s", what, topology, before, digest)
+	}
+	return nil
 }
 
 func now() sandbox.Timestamp { return sandbox.At(time.Now()) }
@@ -55,6 +78,11 @@ func (r *Report) settle() {
 		i := slices.IndexFunc(r.Rows, func(row report.Row) bool { return row.Status == s })
 		return r.Rows[i].ID + ": " + report.Printable(r.Rows[i].Reason)
 	}
+	// Who makes a receipt of it may leave one case unseen and no other.
+	unseen := func(row report.Row) bool {
+		return row.Status == report.Skip && strings.HasPrefix(row.ID, evidence.Unseen+"/")
+	}
+	skipped := slices.DeleteFunc(slices.Clone(r.Rows), func(row report.Row) bool { return row.Status != report.Skip || unseen(row) })
 	passed, failed, errored, blocked := report.Count(r.Rows, report.Pass), report.Count(r.Rows, report.Fail),
 		report.Count(r.Rows, report.Error), report.Count(r.Rows, report.Blocked)
 	switch {
@@ -66,6 +94,8 @@ func (r *Report) settle() {
 		set(report.Failed, report.ExitError, "%d faults were not caught, the first is %s", len(alive), alive[0])
 	case blocked > 0:
 		set(report.Partial, report.ExitIncomplete, "%d were not run, the first is %s", blocked, first(report.Blocked))
+	case len(skipped) > 0:
+		set(report.Partial, report.ExitIncomplete, "%d had to be skipped here, the first is %s: %s", len(skipped), skipped[0].ID, report.Printable(skipped[0].Reason))
 	case passed == 0:
 		set(report.Partial, report.ExitIncomplete, "nothing was run")
 	case len(r.Filters) > 0:
@@ -73,7 +103,8 @@ func (r *Report) settle() {
 	case len(r.Mutants) == 0:
 		set(report.Partial, report.ExitIncomplete, "%d passed, and nothing shows that a fault would be caught", passed)
 	default:
-		set(report.Conformant, report.ExitConformant, "%d passed, %d skipped, %d faults caught", passed, report.Count(r.Rows, report.Skip), len(r.Mutants))
+		set(report.Conformant, report.ExitConformant, "%d passed, %d skipped, %d faults caught (%s)",
+			passed, report.Count(r.Rows, report.Skip), len(r.Mutants), strings.Join(slices.Sorted(maps.Keys(r.Topologies)), ", "))
 	}
 }
 
@@ -137,10 +168,27 @@ func (r *Report) Table(w io.Writer) error {
 			fmt.Fprintf(&b, "       %s\n", note)
 		}
 	}
-	for _, m := range r.Mutants {
-		fmt.Fprintf(&b, "%s\n", m)
-	}
+	r.mutantTable(&b)
 	fmt.Fprintf(&b, "%s: %s\n", r.Verdict, report.Printable(r.Reason))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// mutantTable has a line for each mutant that was caught wherever it was tried, and
+// for each place where one was not.
+func (r *Report) mutantTable(b *strings.Builder) {
+	tried, alive := map[string]int{}, map[string]bool{}
+	for _, m := range r.Mutants {
+		tried[m.Name]++
+		alive[m.Name] = alive[m.Name] || !m.Killed
+	}
+	for i, m := range r.Mutants {
+		first := i == 0 || r.Mutants[i-1].Name != m.Name
+		switch {
+		case !m.Killed:
+			fmt.Fprintf(b, "%s\n", m)
+		case first && !alive[m.Name]:
+			fmt.Fprintf(b, "%-4s %-22s mutant %s\n", m.Case, fmt.Sprintf("%d killed", tried[m.Name]), m.Name)
+		}
+	}
 }

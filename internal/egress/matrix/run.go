@@ -26,7 +26,8 @@ type Options struct {
 	Progress       func(report.Row) // called for each row as it ends, one at a time
 }
 
-// Run runs the matrix. Topologies run side by side, each in a lab of its own.
+// Run runs the matrix. Each configuration of each topology runs in a lab of its
+// own, all side by side: they wait more than they work.
 // Blocks: until all is judged, or ctx is done; what is left is then blocked.
 // Errors: *launch.MissingError; *UnknownError; *lab.Error where no lab can be
 // built. What goes wrong later is in the rows.
@@ -36,7 +37,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Schema: Schema, Filters: o.Cases, StartedAt: now(), Mutants: []Mutant{}, Taken: []Taken{}, Rules: map[string]string{}}
+	r := &Report{Schema: Schema, Filters: o.filters(), StartedAt: now(), Mutants: []Mutant{}, Taken: []Taken{}, Rules: map[string]string{}, Topologies: map[string]string{}}
 	if r.GuardDigest, err = launch.GuardProgram.Digest(); err != nil {
 		return nil, err
 	}
@@ -51,22 +52,43 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	var wait sync.WaitGroup
-	errs := make([]error, len(o.Topologies))
+	errs := make([]error, len(o.Topologies)*len(o.Configurations))
 	for i, topology := range o.Topologies {
-		wait.Go(func() {
-			a := &arena{cases: cases, all: Cases(), topology: topology, options: o, add: add}
-			errs[i] = a.run(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			r.Mutants, r.Taken = append(r.Mutants, a.mutants...), append(r.Taken, a.taken...)
-			if a.rules != "" {
-				r.Rules[string(topology)] = a.rules
-			}
-		})
+		for j, configuration := range o.Configurations {
+			a := &arena{cases: cases, all: Cases(), topology: topology, configuration: configuration, options: o, add: add}
+			// Machines of providers are joined to their guards so; once is enough.
+			a.real = topology == SealedTopology && j == 0
+			wait.Go(func() {
+				errs[i*len(o.Configurations)+j] = a.run(ctx)
+				mu.Lock()
+				r.Mutants, r.Taken = append(r.Mutants, a.mutants...), append(r.Taken, a.taken...)
+				mu.Unlock()
+				for what, digest := range map[string]string{"topology": a.dump, "rules": a.rules} {
+					if err := r.binds(&mu, what, string(topology), digest); err != nil {
+						add(a.row(what, report.Error, err.Error()))
+					}
+				}
+			})
+		}
 	}
 	wait.Wait()
 	r.settle()
 	return r, errors.Join(errs...)
+}
+
+// filters is what was asked for where that is not everything. One topology is
+// everything of one: a provider has no other.
+func (o Options) filters() []string {
+	out := append([]string{}, o.Cases...)
+	for _, c := range Configurations() {
+		if !slices.Contains(o.Configurations, c) {
+			for _, asked := range o.Configurations {
+				out = append(out, string(asked))
+			}
+			break
+		}
+	}
+	return out
 }
 
 func (o Options) whole() Options {
@@ -134,15 +156,18 @@ func choose(cases []Case, filters []string) ([]Case, error) {
 	return out, nil
 }
 
-// arena is one topology.
+// arena is one configuration of one topology.
 type arena struct {
-	cases, all []Case
-	topology   lab.Topology
-	options    Options
-	add        func(report.Row)
-	mutants    []Mutant
-	taken      []Taken
-	rules      string // digest of the gate
+	cases, all    []Case
+	topology      lab.Topology
+	configuration Configuration
+	real          bool // it makes the real Runs
+	options       Options
+	add           func(report.Row)
+	mutants       []Mutant
+	taken         []Taken
+	rules         string // digest of the gate
+	dump          string // digest of the topology
 
 	lab  *lab.Lab
 	live map[netip.AddrPort]error
@@ -159,23 +184,25 @@ func (a *arena) run(ctx context.Context) error {
 		l.Close()
 		return err
 	}
+	if a.dump, err = topologyDigest(l); err != nil {
+		l.Close()
+		return err
+	}
 	a.live = a.reach(ctx)
-	if a.topology == lab.SocketFile { // how the machines of providers are joined
+	if a.real {
 		a.realRuns(ctx)
 	}
-	for _, configuration := range a.options.Configurations {
-		a.configured(ctx, configuration)
-	}
+	a.configured(ctx)
 	// What was live at first must be live at last, or it may not have been in
 	// between.
 	for at, err := range a.reach(ctx) {
 		if ctx.Err() == nil && (err == nil) != (a.live[at] == nil) {
-			a.add(a.row("live-"+at.String(), "", report.Error, "live at first: "+word(a.live[at])+"; at last: "+word(err)))
+			a.add(a.row("live-"+at.String(), report.Error, "live at first: "+word(a.live[at])+"; at last: "+word(err)))
 		}
 	}
 	l.Close()
 	if left := lab.Census(inodes); len(left) > 0 {
-		a.add(a.row("census", "", report.Error, strings.Join(left, ", ")))
+		a.add(a.row("census", report.Error, strings.Join(left, ", ")))
 	}
 	return nil
 }
@@ -200,30 +227,30 @@ func (a *arena) reach(ctx context.Context) map[netip.AddrPort]error {
 	return out
 }
 
-func (a *arena) bench(configuration Configuration, start starter) *bench {
-	b := &bench{lab: a.lab, configuration: configuration, start: start, allow: list(a.all), live: a.live, providers: a.options.Providers}
+func (a *arena) bench(start starter) *bench {
+	b := &bench{lab: a.lab, configuration: a.configuration, start: start, allow: list(a.all), live: a.live, providers: a.options.Providers}
 	b.script()
 	return b
 }
 
-// configured runs all cases in one configuration, between two controls.
-func (a *arena) configured(ctx context.Context, configuration Configuration) {
-	b := a.bench(configuration, product)
-	if configuration == KernelOnly {
+// configured runs all cases, between two controls, and then the mutants.
+func (a *arena) configured(ctx context.Context) {
+	b := a.bench(product)
+	if a.configuration == KernelOnly {
 		b.start = altered("no-classifier")
 		b.base = "no-classifier"
 	}
-	if configuration != GuardOnly {
+	if a.configuration != GuardOnly {
 		gate, err := a.lab.LoadGate(special())
 		if err != nil {
-			a.add(a.row("gate", configuration, report.Error, err.Error()))
+			a.add(a.row("gate", report.Error, err.Error()))
 			return
 		}
 		a.rules = gate.Digest()
 		defer gate.Unload()
 	}
 	a.each(ctx, b, a.cases, func(c Case, status report.Status, reason string, took time.Duration) {
-		row := a.row(c.ID, configuration, status, reason)
+		row := a.row(c.ID, status, reason)
 		row.Title, row.Milliseconds = c.Title, took.Milliseconds()
 		for _, at := range c.live {
 			row.Controls = append(row.Controls, report.Control{ID: "live " + at.String(), Fired: a.live[at] == nil})
@@ -231,7 +258,7 @@ func (a *arena) configured(ctx context.Context, configuration Configuration) {
 		a.add(row)
 	})
 	if !a.options.NoMutants && ctx.Err() == nil {
-		a.kill(ctx, configuration)
+		a.kill(ctx)
 	}
 }
 
@@ -342,7 +369,8 @@ func (t *trial) judge(c Case) (report.Status, string, time.Duration) {
 		return report.Skip, skipped.reason, took
 	case t.ctx.Err() != nil:
 		return report.Blocked, context.Cause(t.ctx).Error(), took
-	case errors.As(err, new(blindError)):
+	case errors.As(err, new(blindError)), errors.As(err, new(*launch.StartError)):
+		// A guard that did not begin was not judged; nor was a mutant of it caught.
 		return report.Error, err.Error(), took
 	}
 	return report.Fail, strings.ReplaceAll(err.Error(), "\n", "; "), took
@@ -353,10 +381,9 @@ type skipError struct{ reason string }
 
 func (e skipError) Error() string { return e.reason }
 
-func (a *arena) row(id string, c Configuration, status report.Status, reason string) report.Row {
-	parts := slices.DeleteFunc([]string{id, string(a.topology), string(c)}, func(s string) bool { return s == "" })
+func (a *arena) row(id string, status report.Status, reason string) report.Row {
 	return report.Row{
-		ID: strings.Join(parts, "/"), Suite: report.Egress, Status: status, Reason: reason, Level: report.Must,
+		ID: id + "/" + string(a.topology) + "/" + string(a.configuration), Suite: report.Egress, Status: status, Reason: reason, Level: report.Must,
 		Source: "grading", Clause: "the five facts",
 	}
 }
