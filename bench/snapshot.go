@@ -99,13 +99,12 @@ func (s session) capture(ctx context.Context, form snapshot.Form) (sandbox.Snaps
 	if form == snapshot.FormTree { // nobody writes
 		return s.store.Capture(ctx, reference(), nil, src)
 	}
-	thaw, err := volume.Freeze(s.at)
-	if err != nil {
+	if err := volume.Freeze(s.at); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	src.Path = s.image
 	ref, err := s.store.Capture(ctx, reference(), nil, src)
-	return ref, errors.Join(err, thaw())
+	return ref, errors.Join(err, volume.Thaw(s.at))
 }
 
 // change writes to one file, so that there is something to write out.

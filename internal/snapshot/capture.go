@@ -20,6 +20,15 @@ type Source struct {
 	// Emptied are directories at the top of a tree of which nothing but
 	// themselves is kept.
 	Emptied []string
+	// Taken, if set, is called once, when what follows needs the source no more
+	// and others may write to it again; not called on an error.
+	Taken func()
+}
+
+func (s Source) taken() {
+	if s.Taken != nil {
+		s.Taken()
+	}
 }
 
 // Capture keeps src under a new id. Of ref the caller fills in everything but
@@ -66,33 +75,9 @@ func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
 	defer to.Close()
 	switch src.Form {
 	case FormTree:
-		if _, err := tree.Write(ctx, to, src.Path, src.Emptied...); err != nil {
-			return err
-		}
-		if m.ContentBytes, err = to.Seek(0, io.SeekEnd); err != nil {
-			return err
-		}
-		if err = to.Sync(); err == nil { // what is not written out may look like a hole
-			m.Chunks, err = transfer(ctx, to, nil, m.ContentBytes)
-		}
+		m.ContentBytes, m.Chunks, err = takeTree(ctx, src, to)
 	case FormImage:
-		var from *os.File
-		if from, m.ContentBytes, err = openImage(src.Path); err != nil {
-			return err
-		}
-		defer from.Close()
-		if err := from.Sync(); err != nil {
-			return err
-		}
-		var shared bool
-		if shared, err = share(from, to); err != nil {
-			return err
-		}
-		if shared {
-			m.Chunks, err = transfer(ctx, to, nil, m.ContentBytes)
-		} else {
-			m.Chunks, err = transfer(ctx, from, to, m.ContentBytes)
-		}
+		m.ContentBytes, m.Chunks, err = takeImage(ctx, src, to)
 	default:
 		err = &Error{Kind: ErrUnsupported, Field: "form", Expected: string(FormImage) + " or " + string(FormTree), Got: strconv.Quote(string(src.Form))}
 	}
@@ -104,6 +89,47 @@ func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
 		return err
 	}
 	return st.publish(to, m)
+}
+
+func takeTree(ctx context.Context, src Source, to *os.File) (int64, []Chunk, error) {
+	if _, err := tree.Write(ctx, to, src.Path, src.Emptied...); err != nil {
+		return 0, nil, err
+	}
+	src.taken()
+	size, err := to.Seek(0, io.SeekEnd)
+	if err == nil {
+		err = to.Sync() // what is not written out may look like a hole
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	chunks, err := transfer(ctx, to, nil, size)
+	return size, chunks, err
+}
+
+func takeImage(ctx context.Context, src Source, to *os.File) (int64, []Chunk, error) {
+	from, size, err := openImage(src.Path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer from.Close()
+	if err := from.Sync(); err != nil { // likewise
+		return 0, nil, err
+	}
+	shared, err := share(from, to)
+	if err != nil {
+		return 0, nil, err
+	}
+	if shared {
+		src.taken()
+		chunks, err := transfer(ctx, to, nil, size)
+		return size, chunks, err
+	}
+	chunks, err := transfer(ctx, from, to, size)
+	if err == nil {
+		src.taken()
+	}
+	return size, chunks, err
 }
 
 // openImage opens a regular file, and nothing that a link leads to.

@@ -88,13 +88,12 @@ func mount(t *testing.T, image, at string) {
 // take captures a mounted image as a provider does.
 func take(t *testing.T, s *Store, expires sandbox.Timestamp, image, at string) sandbox.Snapshot {
 	t.Helper()
-	thaw, err := volume.Freeze(at)
-	if err != nil {
+	if err := volume.Freeze(at); err != nil {
 		t.Fatal(err)
 	}
-	defer thaw()
-	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: image})
-	if err := errors.Join(err, thaw()); err != nil {
+	thawed := errors.New("nobody said that it was taken")
+	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: image, Taken: func() { thawed = volume.Thaw(at) }})
+	if err := errors.Join(err, thawed); err != nil {
 		t.Fatal(err)
 	}
 	return ref

@@ -151,36 +151,72 @@ const (
 )
 
 // Freeze writes everything of a mounted image into its file and holds up every
-// writer until thaw, which may be called more than once. A process that dies in
-// between leaves a filesystem that Thaw must be called for before it can be
-// unmounted.
-func Freeze(at string) (thaw func() error, err error) {
-	if err := ioctl(at, fifreeze, "FIFREEZE"); err != nil {
-		return nil, err
-	}
-	return func() error { return Thaw(at) }, nil
-}
-
-// Thaw lets the writers of a mounted filesystem go on; one that is not frozen
-// stays as it is.
-func Thaw(at string) error {
-	err := ioctl(at, fithaw, "FITHAW")
-	if errors.Is(err, unix.EINVAL) {
-		return nil
-	}
-	return err
-}
-
-func ioctl(at string, request uint, name string) error {
-	f, err := os.OpenFile(at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// writer until Thaw. A process that dies in between leaves a filesystem that Thaw
+// must be called for before it can be unmounted.
+// Errors: host errors; one that says so where at is no mounted image. To freeze
+// what lies below a directory on which none is mounted would freeze the host.
+func Freeze(at string) error {
+	f, err := open(at)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := unix.IoctlSetInt(int(f.Fd()), request, 0); err != nil {
-		return fmt.Errorf("ioctl %s of %s: %w", name, at, err)
+	if err := unix.IoctlSetInt(int(f.Fd()), fifreeze, 0); err != nil {
+		return fmt.Errorf("ioctl FIFREEZE of %s: %w", at, err)
 	}
 	return nil
+}
+
+// Thaw lets the writers of a mounted image go on. One that is not frozen, and a
+// directory on which none is mounted, stay as they are.
+func Thaw(at string) error {
+	f, err := open(at)
+	if errors.Is(err, errNone) || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.IoctlSetInt(int(f.Fd()), fithaw, 0); err != nil && err != unix.EINVAL {
+		return fmt.Errorf("ioctl FITHAW of %s: %w", at, err)
+	}
+	return nil
+}
+
+var errNone = errors.New("no image is mounted there")
+
+// loopMajor is the number of the driver of loop devices.
+const loopMajor = 7
+
+// open opens the root of a mounted image.
+func open(at string) (*os.File, error) {
+	f, err := os.OpenFile(at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Statx_t
+	err = unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
+	if err == nil && (st.Dev_major != loopMajor || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0) {
+		err = errNone
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", at, err), f.Close())
+	}
+	return f, nil
+}
+
+// Available says why this host cannot have images, as far as can be seen without
+// making one, or nil. Probe makes one.
+func Available() error {
+	if _, err := find(program); err != nil {
+		return err
+	}
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return control.Close()
 }
 
 // Probe makes, mounts and removes a small image in dir and says why that cannot

@@ -75,17 +75,16 @@ func TestACopyOfTheImageIsACopyOfAll(t *testing.T) {
 	image, at := mounted(t, 64<<20, 4096)
 	treetest.Build(t, at)
 	want := treetest.Walk(t, at)
-	thaw, err := Freeze(at)
-	if err != nil {
+	if err := Freeze(at); err != nil {
 		t.Fatal(err)
 	}
-	defer thaw()
+	defer Thaw(at)
 	body, err := os.ReadFile(image)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "image")
-	if err := errors.Join(os.WriteFile(other, body, 0o600), thaw(), thaw()); err != nil {
+	if err := errors.Join(os.WriteFile(other, body, 0o600), Thaw(at), Thaw(at)); err != nil {
 		t.Fatal(err)
 	}
 	to := t.TempDir()
@@ -165,5 +164,28 @@ func TestCreateLeavesNothingOfAFailure(t *testing.T) {
 	}
 	if n := devices(t, dir+"/there"); n != 0 {
 		t.Errorf("%d loop devices are left", n)
+	}
+}
+
+// TestNothingButAnImageIsFrozen: not the host below a directory where none is
+// mounted, nor any other filesystem.
+func TestNothingButAnImageIsFrozen(t *testing.T) {
+	needs(t)
+	_, at := mounted(t, 8<<20, 64)
+	if err := os.Mkdir(at+"/below", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	memory := t.TempDir()
+	if err := unix.Mount("none", memory, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(memory, 0)
+	for _, dir := range []string{t.TempDir(), memory, at + "/below", at + "/none"} {
+		if err := Freeze(dir); err == nil {
+			t.Errorf("%s was frozen: %v", dir, Thaw(dir))
+		}
+		if err := Thaw(dir); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }
