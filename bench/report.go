@@ -123,7 +123,7 @@ func (l line) markdown() string {
 	}
 	if l.bound != 0 || l.strict {
 		bound = fmt.Sprintf("%.4g %s", l.bound, l.unit)
-		if l.raw != nil {
+		if l.raw != nil || l.absent != "" {
 			bound = fmt.Sprintf("%.4g×", l.bound)
 		}
 	}

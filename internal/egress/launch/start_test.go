@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +38,27 @@ func TestStartAndStop(t *testing.T) {
 	gone(t, p.PID)
 	if err := p.Stop(t.Context()); err != nil {
 		t.Errorf("again: %v", err)
+	}
+}
+
+// Every thread of the process has patience, also those that the runtime makes
+// before any line of ours; and no thread of the starter has.
+func TestTimersMayBeLate(t *testing.T) {
+	p, _ := start(t, "")
+	for pid, want := range map[int]bool{p.PID: true, os.Getpid(): false} {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		if err != nil || len(threads) < 2 {
+			t.Fatalf("%d threads of %d, %v", len(threads), pid, err)
+		}
+		for _, thread := range threads {
+			text, err := os.ReadFile("/proc/" + filepath.Base(thread) + "/timerslack_ns")
+			if errors.Is(err, os.ErrNotExist) {
+				continue // it ended
+			}
+			if got := strings.TrimSpace(string(text)); err != nil || (got == strconv.Itoa(int(slack))) != want {
+				t.Errorf("process %d, thread %s: %q, %v", pid, thread, got, err)
+			}
+		}
 	}
 }
 
