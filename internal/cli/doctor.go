@@ -81,6 +81,9 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 			for _, l := range o.Host.Lacks(cmd.Context()) {
 				d.Lacks = append(d.Lacks, doctorLack{Axis: l.Axis, What: l.What, Remedy: l.Remedy})
 			}
+			if err := o.Host.Unrestricted(); err != nil && name == all.NativeRunsc { // the same for both
+				doc.Notes = append(doc.Notes, "--network unrestricted cannot be had here: "+argument.OneLine(err.Error()))
+			}
 			_ = o.Close() // what this person may not remove is another's
 		}
 		d.Ready = len(d.Lacks) == 0

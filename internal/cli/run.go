@@ -48,6 +48,8 @@ working tree is never touched. Files that the command leaves in
 
 With --allow the command finds the proxy of a guard in https_proxy and its kin;
 there is no other way out. What the guard refused is summed up at the end.
+With --network unrestricted it has a link of its own to the internet, and to
+nothing else: not to this host, its network, or another machine.
 
 With --model the command finds base URLs of a relay and a run token in the
 variables that agents read (ANTHROPIC_BASE_URL, OPENAI_API_KEY and their kin);
@@ -93,7 +95,7 @@ func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.mounts, "mount", nil, "plain directory to copy in, SRC:DST[:ro|rw], read-only by default; may be repeated")
 	flags.StringVar(&f.image, "image", "", `image to run on, by name or digest (default the newest one called "base")`)
 	flags.StringArrayVar(&f.allow, "allow", nil, "HOST:PORT that the machine reaches, through a guard; exact, no wildcard; may be repeated")
-	flags.StringVar(&f.network, "network", "", "what the machine reaches: none, or allowlist, which is what --allow names (default none, allowlist with --allow)")
+	flags.StringVar(&f.network, "network", "", "what the machine reaches: none, allowlist, which is what --allow names, or unrestricted, which is the internet (default none, allowlist with --allow)")
 	flags.StringVar(&f.model, "model", "", "model gateway that the machine's programs use: its name, or the path of its control (see checkfu model serve)")
 	flags.StringVar(&f.memory, "memory", "2GiB", "memory of the machine")
 	flags.StringVar(&f.cpus, "cpus", "2", "cores of the machine")
@@ -139,6 +141,9 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	}
 	defer closeProvider()
 	spec.Image = opened.Image
+	if err := a.letOut(spec.Network, opened.Host); err != nil {
+		return err
+	}
 	if opened.Host != nil {
 		remove, err := a.stage(&spec)
 		if err != nil {
@@ -246,14 +251,12 @@ func (f runFlags) policy() (sandbox.NetworkPolicy, error) {
 		p.Mode = sandbox.NetworkNone
 	case f.network == "":
 		p.Mode = sandbox.NetworkAllowlist
-	case p.Mode == sandbox.NetworkNone && len(f.allow) > 0:
+	case !p.Mode.Valid():
+		return p, argument.Unexpected("--network", "none, allowlist or unrestricted", f.network)
+	case p.Mode != sandbox.NetworkAllowlist && len(f.allow) > 0:
 		return p, argument.Unexpected("--network", "allowlist beside --allow", f.network)
-	case p.Mode == sandbox.NetworkUnrestricted:
-		return p, argument.Unexpected("--network", "none or allowlist; this version lets no machine reach everything", f.network)
-	case p.Mode != sandbox.NetworkNone && p.Mode != sandbox.NetworkAllowlist:
-		return p, argument.Unexpected("--network", "none or allowlist", f.network)
 	}
-	if p.Mode == sandbox.NetworkNone {
+	if p.Mode != sandbox.NetworkAllowlist {
 		return p, nil
 	}
 	p.Destinations = []sandbox.Destination{} // of nothing is a list too: it denies all

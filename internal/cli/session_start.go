@@ -118,6 +118,9 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	}
 	closeProvider() // the keeper opens its own
 	spec.Image = opened.Image
+	if err := a.letOut(spec.Network, opened.Host); err != nil {
+		return err
+	}
 	remove, err := a.stage(&spec)
 	if err != nil {
 		return err
