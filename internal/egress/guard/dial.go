@@ -3,9 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/checkfu/checkfu/internal/egress/policy"
@@ -18,12 +16,15 @@ import (
 // Errors: a *policy.Refusal: that of a judgement, which ends the request whatever
 // other addresses there are; ReasonLimit for no descriptor; ReasonUpstreamFailed,
 // 504 if the last address did not answer in time, else 502.
-func (g *Guard) dial(ctx context.Context, pinned []netip.Addr, port uint16, l *Line) (*net.TCPConn, error) {
-	ctx, cancel := g.within(ctx, dialTime)
-	defer cancel()
-	var last error
+func (g *Guard) dial(ctx context.Context, pinned []netip.Addr, port uint16, l *Line) (*socket, error) {
+	last, until := error(nil), g.clock.Now().Add(dialTime)
 	for _, a := range pinned {
-		conn, err := g.connect(ctx, netip.AddrPortFrom(a.WithZone("").Unmap(), port), l)
+		left := min(connectTime, until.Sub(g.clock.Now()))
+		if left <= 0 {
+			last = errLate
+			break
+		}
+		conn, err := g.connect(ctx, left, netip.AddrPortFrom(a.WithZone("").Unmap(), port), l)
 		var refused *policy.Refusal
 		switch {
 		case err == nil:
@@ -47,52 +48,23 @@ func (g *Guard) dial(ctx context.Context, pinned []netip.Addr, port uint16, l *L
 	return nil, refuse(policy.ReasonUpstreamFailed, status, "origin", "a connection", got)
 }
 
-func (g *Guard) connect(ctx context.Context, chosen netip.AddrPort, l *Line) (*net.TCPConn, error) {
-	ctx, cancel := g.within(ctx, connectTime)
+func (g *Guard) connect(ctx context.Context, left time.Duration, chosen netip.AddrPort, l *Line) (*socket, error) {
+	ctx, cancel := g.within(ctx, left)
 	defer cancel()
-	d := net.Dialer{
-		FallbackDelay: -1,
-		// The tunnel's own idle time is what finds a dead peer.
-		KeepAlive: -1,
-		// Called for the very socket, with what the kernel is about to be given.
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			actual, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return refuse(policy.ReasonConnectNotPublic, 403, "socket", chosen.String(), address)
-			}
-			l.Checked = append(l.Checked, actual.Addr().String())
-			return g.steps.Socket(chosen, netip.AddrPortFrom(actual.Addr().Unmap(), actual.Port()))
-		},
-	}
-	// A peer of a multipath connection may add paths that nobody judged.
-	d.SetMultipathTCP(false)
-	// By its text: DialTCP would bind first, and so run out of ports for all
-	// origins together. A literal asks no resolver.
-	dialed, err := d.DialContext(ctx, "tcp", chosen.String())
+	conn, err := openTCP(ctx, chosen, func(actual netip.AddrPort) error {
+		l.Checked = append(l.Checked, actual.Addr().String())
+		return g.steps.Socket(chosen, actual)
+	})
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
 		return nil, err
 	}
-	conn := dialed.(*net.TCPConn) // what "tcp" gives
-	local, remote := endpoint(conn.LocalAddr()), endpoint(conn.RemoteAddr())
-	if err := g.steps.Peer(chosen, local, remote); err != nil {
+	if err := g.steps.Peer(chosen, conn.local, conn.remote); err != nil {
 		_ = conn.SetLinger(0) // not even an end of file for whoever that is
 		conn.Close()
 		return nil, err
 	}
-	l.Connected = remote.String()
+	l.Connected = conn.remote.String()
 	return conn, nil
-}
-
-func endpoint(a net.Addr) netip.AddrPort {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	at := tcp.AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // errLate is a wait that is over.

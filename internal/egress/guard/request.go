@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/netip"
 	"time"
 
@@ -31,7 +30,7 @@ func (s *session) request() bool {
 	if err != errOther { // that is not even a word of HTTP, and may be anything
 		l.Raw = asked(text)
 	}
-	ctx, origin := g.ctx, (*net.TCPConn)(nil)
+	ctx, origin := g.ctx, (*socket)(nil)
 	if err == nil {
 		ctx, origin, err = s.decide(text, &l)
 	}
@@ -98,7 +97,7 @@ func isTimeout(err error) bool {
 
 // decide takes a head to a connected origin, or refuses it. It writes into l
 // what it learns. ctx is nil as long as the request is not let in.
-func (s *session) decide(text string, l *Line) (ctx context.Context, origin *net.TCPConn, err error) {
+func (s *session) decide(text string, l *Line) (ctx context.Context, origin *socket, err error) {
 	g := s.guard
 	head, err := ParseHead(text)
 	if err == nil {

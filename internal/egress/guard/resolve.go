@@ -5,12 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"net"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/egress/policy"
 )
@@ -30,12 +29,12 @@ func (r resolver) lookup(ctx context.Context, host string) ([]netip.Addr, error)
 	if err != nil {
 		return nil, unresolved("name", "a name", host)
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "udp", r.address.String())
+	conn, err := open(unix.SOCK_DGRAM, r.address, nil)
 	if err != nil {
 		return nil, unanswered(err)
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })()
 
 	asked, err := questions(name)
 	if err != nil {
@@ -49,7 +48,7 @@ func (r resolver) lookup(ctx context.Context, host string) ([]netip.Addr, error)
 	buffer := make([]byte, maxUDP)
 	for left := len(asked); left > 0; {
 		n, err := conn.Read(buffer)
-		if err != nil {
+		if err != nil && !errors.Is(err, io.EOF) { // which an empty message looks like
 			return nil, unanswered(err)
 		}
 		for i := range asked {
@@ -81,14 +80,12 @@ func (r resolver) lookup(ctx context.Context, host string) ([]netip.Addr, error)
 
 // byTCP asks q again.
 func (r resolver) byTCP(ctx context.Context, q *question) (reply, error) {
-	d := net.Dialer{KeepAlive: -1}
-	d.SetMultipathTCP(false)
-	conn, err := d.DialContext(ctx, "tcp", r.address.String())
+	conn, err := openTCP(ctx, r.address, nil)
 	if err != nil {
 		return reply{}, unanswered(err)
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })()
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q.packed))), q.packed...)); err != nil {
 		return reply{}, unanswered(err)
 	}

@@ -3,7 +3,6 @@ package guard
 import (
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -120,7 +119,7 @@ func (t *tunnel) finish() {
 
 // reset closes c so that its peer learns that this is no regular end.
 func reset(c stream) {
-	if tcp, ok := c.(*net.TCPConn); ok {
+	if tcp, ok := c.(interface{ SetLinger(int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
 	c.Close()
