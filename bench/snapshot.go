@@ -104,7 +104,8 @@ func (s session) capture(ctx context.Context, form snapshot.Form) (sandbox.Snaps
 	}
 	src.Path = s.image
 	ref, err := s.store.Capture(ctx, reference(), nil, src)
-	return ref, errors.Join(err, volume.Thaw(s.at))
+	_, thawed := volume.Thaw(s.at)
+	return ref, errors.Join(err, thawed)
 }
 
 // change writes to one file, so that there is something to write out.

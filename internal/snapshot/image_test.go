@@ -91,10 +91,10 @@ func take(t *testing.T, s *Store, expires sandbox.Timestamp, image, at string) s
 	if err := volume.Freeze(at); err != nil {
 		t.Fatal(err)
 	}
-	thawed := errors.New("nobody said that it was taken")
-	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: image, Taken: func() { thawed = volume.Thaw(at) }})
-	if err := errors.Join(err, thawed); err != nil {
-		t.Fatal(err)
+	frozen, thawed := false, error(nil)
+	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: image, Taken: func() { frozen, thawed = volume.Thaw(at) }})
+	if err := errors.Join(err, thawed); err != nil || !frozen {
+		t.Fatalf("frozen until it was taken: %v, %v", frozen, err)
 	}
 	return ref
 }

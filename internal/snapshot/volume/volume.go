@@ -167,21 +167,26 @@ func Freeze(at string) error {
 	return nil
 }
 
-// Thaw lets the writers of a mounted image go on. One that is not frozen, and a
-// directory on which none is mounted, stay as they are.
-func Thaw(at string) error {
+// Thaw lets the writers of a mounted image go on, and reports whether it was
+// frozen until now: whoever copied it meanwhile has one moment only then. One that
+// is not frozen, and a directory on which none is mounted, stay as they are.
+func Thaw(at string) (frozen bool, err error) {
 	f, err := open(at)
 	if errors.Is(err, errNone) || errors.Is(err, os.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
-	if err := unix.IoctlSetInt(int(f.Fd()), fithaw, 0); err != nil && err != unix.EINVAL {
-		return fmt.Errorf("ioctl FITHAW of %s: %w", at, err)
+	switch err := unix.IoctlSetInt(int(f.Fd()), fithaw, 0); err {
+	case nil:
+		return true, nil
+	case unix.EINVAL:
+		return false, nil
+	default:
+		return false, fmt.Errorf("ioctl FITHAW of %s: %w", at, err)
 	}
-	return nil
 }
 
 var errNone = errors.New("no image is mounted there")
