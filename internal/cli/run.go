@@ -173,7 +173,7 @@ func decisions(host all.Host) func(context.Context, sandbox.InstanceID) (runner.
 		return nil
 	}
 	return func(ctx context.Context, id sandbox.InstanceID) (runner.Egress, error) {
-		d, err := host.Decisions(ctx, id)
+		d, err := host.Conclude(ctx, id)
 		e := runner.Egress{Allowed: d.Allowed, Refused: []runner.Refusal{}, Others: d.Others, GuardEnded: d.Ended}
 		for _, r := range d.Refused {
 			e.Refused = append(e.Refused, runner.Refusal(r))

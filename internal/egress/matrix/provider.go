@@ -45,6 +45,8 @@ type Process interface {
 	Done() <-chan struct{}
 	// Stop ends it and returns when it has ended. It may be called again.
 	Stop(context.Context) error
+	// Err is how it ended, once Done: nil where it ended as it was told to.
+	Err() error
 }
 
 // RealRun is a Run under way. Reading and writing are the streams of its harness,

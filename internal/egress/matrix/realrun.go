@@ -45,6 +45,9 @@ func (w *watched) Done() <-chan struct{} { return w.done }
 // Stop ends it.
 func (w *watched) Stop(ctx context.Context) error { return w.stop(ctx) }
 
+// Err is nil: the matrix judges ends itself, and no Run of it asks.
+func (w *watched) Err() error { return nil }
+
 // watching is a starter whose process lives in a namespace and is kept in sight.
 func watching(start starter, within *lab.Namespace, into **watched) Start {
 	return func(ctx context.Context, config []byte, listener, log *os.File) (Process, error) {

@@ -70,7 +70,8 @@ func Canonical(name string) (string, error) {
 type Host interface {
 	Lacks(ctx context.Context) []machine.Lack
 	List(ctx context.Context) ([]native.Running, error)
-	Decisions(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
+	Decisions(ctx context.Context, id sandbox.InstanceID, since int64) (native.Decisions, error)
+	Conclude(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
 	Unrestricted() error
 }
 

@@ -35,6 +35,8 @@ type Attendant interface {
 	Done() <-chan struct{}
 	// Stop ends it and returns when it has ended. It may be called again.
 	Stop(ctx context.Context) error
+	// Err is how it ended, once Done: nil where it ended as it was told to.
+	Err() error
 }
 
 // post is a place for an attendant: where the machine meets it, and what it is

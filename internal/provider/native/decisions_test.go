@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/egress/guard"
 )
 
@@ -34,14 +35,14 @@ func TestSum(t *testing.T) {
 		{name: "a host that is too long", text: deny(strings.Repeat("h", 1000)), refused: "[{" + strings.Repeat("h", maxHost) + " 443 not_allowlisted 1}]", entries: 1},
 		{name: "more than is told", text: many.String(), entries: maxRefusals, others: 3},
 	} {
-		d, err := sum(t.Context(), strings.NewReader(c.text))
+		d, _, err := sum(t.Context(), strings.NewReader(c.text))
 		if err != nil || d.Allowed != c.allowed || len(d.Refused) != c.entries || d.Others != c.others || c.refused != "" && fmt.Sprint(d.Refused) != c.refused {
 			t.Errorf("%s: %+v, %v", c.name, d, err)
 		}
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := sum(done, strings.NewReader(many.String())); err == nil {
+	if _, _, err := sum(done, strings.NewReader(many.String())); err == nil {
 		t.Error("it went on although nobody waits")
 	}
 }
@@ -50,12 +51,54 @@ func FuzzSum(f *testing.F) {
 	f.Add(`{"kind":"decision","decision":"deny","reason":"literal","raw":"1.2.3.4:443"}` + "\n")
 	f.Add(`{"decision":"allow"}` + "\n{\n\x00\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		d, err := sum(t.Context(), strings.NewReader(text))
+		d, _, err := sum(t.Context(), strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := int64(strings.Count(text, "\n")); d.Allowed+d.Others+int64(len(d.Refused)) > n || len(d.Refused) > maxRefusals {
+		if n := int64(strings.Count(text, "\n")); d.Allowed+d.Others+int64(len(d.Refused)) > n || len(d.Refused) > maxRefusals || d.Through > int64(len(text)) {
 			t.Errorf("%d lines gave %+v", n, d)
 		}
 	})
+}
+
+// chained are the lines of a log with their chain.
+func chained(lines ...string) string {
+	var text strings.Builder
+	prev := ""
+	for _, line := range lines {
+		if prev != "" {
+			line = strings.Replace(line, "{", `{"prev":"`+prev+`",`, 1)
+		}
+		prev = canonical.Digest([]byte(line))
+		text.WriteString(line + "\n")
+	}
+	return text.String()
+}
+
+// A log is whole where each line names the one before and the last one ends.
+func TestSum_Whole(t *testing.T) {
+	good := chained(`{"kind":"start"}`, `{"kind":"decision","decision":"allow"}`, `{"kind":"close"}`)
+	lines := strings.SplitAfter(good, "\n")
+	for _, c := range []struct {
+		name, text string
+		whole      bool
+	}{
+		{"all of it", good, true},
+		{"nothing", "", true},
+		{"from the second line on", lines[1] + lines[2], true},
+		{"cut in a line", good[:len(good)-1], false},
+		{"a line taken out", lines[0] + lines[2], false},
+		{"a line twice", lines[0] + lines[1] + lines[1] + lines[2], false},
+		{"a line changed", strings.Replace(good, "allow", "deny\u200b", 1), false},
+		{"a line put in", lines[0] + `{"kind":"decision","decision":"deny"}` + "\n" + lines[1], false},
+		{"no line", lines[0] + "x\n" + lines[1], false},
+	} {
+		d, whole, err := sum(t.Context(), strings.NewReader(c.text))
+		if err != nil || whole != c.whole {
+			t.Errorf("%s: whole %v, %v", c.name, whole, err)
+		}
+		if want := int64(strings.LastIndex(c.text, "\n") + 1); d.Through != want {
+			t.Errorf("%s: read through %d, want %d", c.name, d.Through, want)
+		}
+	}
 }

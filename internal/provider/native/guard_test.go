@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,9 +46,17 @@ func guardMain(mode string) {
 	if mode == "other" {
 		digest = canonical.Digest(nil)
 	}
+	var writing sync.Mutex
+	prev := ""
 	line := func(d map[string]any) {
+		writing.Lock()
+		defer writing.Unlock()
+		if prev != "" {
+			d["prev"] = prev
+		}
 		text, err := json.Marshal(d)
 		childFailed(err)
+		prev = canonical.Digest(text)
 		_, err = log.Write(append(text, '\n'))
 		childFailed(err)
 	}
@@ -117,12 +126,15 @@ func testGuard(dir, mode string) *Egress {
 			if err != nil {
 				return nil, err
 			}
-			g := &testProcess{cmd, make(chan struct{})}
+			g := &testProcess{cmd: cmd, done: make(chan struct{}), life: life}
+			if mode == "stubborn" {
+				g.life = nil
+			}
 			tell.Write(config)
 			tell.Close()
 			_, err = bufio.NewReader(said).ReadString('\n')
 			go func() {
-				cmd.Wait()
+				g.err = cmd.Wait()
 				life.Close()
 				close(g.done)
 			}()
@@ -138,12 +150,19 @@ func testGuard(dir, mode string) *Egress {
 type testProcess struct {
 	cmd  *exec.Cmd
 	done chan struct{}
+	life io.Closer // whose end it ends at, nil where it has to be killed
+	err  error     // of its end, after done
 }
 
 func (g *testProcess) PID() int              { return g.cmd.Process.Pid }
 func (g *testProcess) Done() <-chan struct{} { return g.done }
+func (g *testProcess) Err() error            { return g.err }
 func (g *testProcess) Stop(ctx context.Context) error {
-	g.cmd.Process.Kill()
+	if g.life != nil {
+		g.life.Close()
+	} else {
+		g.cmd.Process.Kill()
+	}
 	select {
 	case <-g.done:
 		return nil

@@ -148,7 +148,7 @@ func TestUnrestricted_TheInternetAndNothingElse(t *testing.T) {
 		if r, err := readRecord(p.place(id)); err != nil || !r.Linked || r.Guarded {
 			t.Errorf("record %+v, %v", r, err)
 		}
-		if got, err := p.Decisions(t.Context(), id); err != nil || fmt.Sprint(got) != fmt.Sprint(Decisions{}) {
+		if got, err := p.Decisions(t.Context(), id, 0); err != nil || fmt.Sprint(got) != fmt.Sprint(Decisions{}) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		for _, id := range []sandbox.InstanceID{id, other} {

@@ -76,3 +76,14 @@ func opened(process, path string) bool {
 	}
 	return false
 }
+
+// isOpen reports whether a process but this one has path open.
+func isOpen(path string) bool {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if filepath.Base(dir) != strconv.Itoa(os.Getpid()) && opened(dir, path) {
+			return true
+		}
+	}
+	return false
+}
