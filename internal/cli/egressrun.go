@@ -77,8 +77,7 @@ type realRun struct {
 	output   *io.PipeReader
 	errors   bytes.Buffer // read once it has ended
 	ended    chan struct{}
-	lease    matrix.RunRecord
-	record   *runner.Record // once ended, like lease and err
+	record   *runner.Record // once ended, like err
 	err      error
 	cancel   context.CancelFunc
 }
@@ -100,8 +99,8 @@ func (r *realRuns) begin(ctx context.Context, name string, q matrix.RunRequest) 
 	opened, err := all.Open(name, all.Options{
 		Dir: r.dir, Images: r.store, Egress: native.Egress{Resolver: q.Resolver, Start: start(q.Guard)}, Relay: start(q.Relay),
 		Model: func(_ context.Context, p sandbox.ProvisionRequest) (*native.Lease, error) {
-			run.lease = matrix.RunRecord{RunID: p.RunID, LeaseID: p.LeaseID, LeaseEpoch: p.LeaseEpoch}
-			return &native.Lease{Gateway: q.Gateway, Token: q.Token, End: func(context.Context) {}}, nil
+			token, err := q.Lease(matrix.RunRecord{RunID: p.RunID, LeaseID: p.LeaseID, LeaseEpoch: p.LeaseEpoch})
+			return &native.Lease{Gateway: q.Gateway, Token: token, End: func(context.Context) {}}, err
 		},
 	})
 	if err != nil {
@@ -161,7 +160,7 @@ func (r *realRun) Execute(ctx context.Context, id sandbox.InstanceID, command ..
 const harnessEnd = time.Minute
 
 // End ends the harness and waits for the end of the Run.
-func (r *realRun) End(ctx context.Context) (matrix.RunRecord, error) {
+func (r *realRun) End(ctx context.Context) error {
 	r.input.Close()
 	go io.Copy(io.Discard, r.output) // what nobody asked for must not hold it
 	timer := time.NewTimer(harnessEnd)
@@ -178,5 +177,5 @@ func (r *realRun) End(ctx context.Context) (matrix.RunRecord, error) {
 		err = fmt.Errorf("the Run: expected it to end with 0 and its machine to be destroyed, got %s %+v %s: %s",
 			r.record.Cause, r.record.Exit, r.record.Disposition, r.errors.String())
 	}
-	return r.lease, err
+	return err
 }

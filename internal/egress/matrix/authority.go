@@ -68,8 +68,7 @@ func (t *trial) lacks(pid int, what, secret string) error {
 
 // noTokenInGuard scans while the run whose token it is uses both ways.
 func noTokenInGuard(t *trial) error {
-	token := route.NewToken()
-	return t.relayed(token, func(r *relaySubject) error {
+	return t.relayed(func(r *relaySubject, token string) error {
 		if reached, err := t.models(r, token); err != nil || !reached {
 			return fmt.Errorf("the plane was reached: %v: %w", reached, err)
 		}
@@ -204,8 +203,7 @@ func planeListed(t *trial) error {
 }
 
 func throughRelay(t *trial) error {
-	token := route.NewToken()
-	return t.relayed(token, func(r *relaySubject) error {
+	return t.relayed(func(r *relaySubject, token string) error {
 		reached, err := t.models(r, token)
 		if err == nil && !reached {
 			err = errors.New("the plane was not reached")
@@ -218,8 +216,7 @@ func throughRelay(t *trial) error {
 }
 
 func somethingElse(t *trial) error {
-	token := route.NewToken()
-	return t.relayed(token, func(r *relaySubject) error {
+	return t.relayed(func(r *relaySubject, token string) error {
 		host := "Host: " + r.door.Entry.String() + "\r\n"
 		end := "X-Api-Key: " + token + "\r\nContent-Length: 0\r\n\r\n"
 		for _, c := range []struct {
@@ -311,16 +308,14 @@ func noWayOut(t *trial) error {
 
 func relayHoldsNothing(t *trial) error {
 	listed := strings.ToLower(rand.Text()) + ".test"
-	key := "sk-" + rand.Text() // held by us alone, who are the plane here
 	return t.briefly(func(c *guard.Config) {
 		c.Allow = append(slices.Clone(c.Allow), guard.Entry{Host: listed, Ports: []int64{443}})
 	}, func(t *trial) error {
-		token := route.NewToken()
-		return t.relayed(token, func(r *relaySubject) error {
+		return t.relayed(func(r *relaySubject, token string) error {
 			if reached, err := t.models(r, token); err != nil || !reached {
 				return fmt.Errorf("the plane was reached: %v: %w", reached, err)
 			}
-			if err := errors.Join(t.lacks(r.PID, "a listed host", listed), t.lacks(r.PID, "the provider's key", key)); err != nil {
+			if err := errors.Join(t.lacks(r.PID, "a listed host", listed), t.lacks(r.PID, "the provider's key", t.plane.key)); err != nil {
 				return err
 			}
 			// The control: who has the list is seen to have it.
@@ -334,8 +329,7 @@ func relayHoldsNothing(t *trial) error {
 }
 
 func guardKilled(t *trial) error {
-	token := route.NewToken()
-	return t.relayed(token, func(r *relaySubject) error {
+	return t.relayed(func(r *relaySubject, token string) error {
 		if err := killed(t); err != nil {
 			return err
 		}
@@ -348,8 +342,7 @@ func guardKilled(t *trial) error {
 }
 
 func relayKilled(t *trial) error {
-	token := route.NewToken()
-	return t.relayed(token, func(r *relaySubject) error {
+	return t.relayed(func(r *relaySubject, token string) error {
 		if reached, err := t.models(r, token); err != nil || !reached {
 			return fmt.Errorf("the plane was reached: %v: %w", reached, err)
 		}
@@ -370,34 +363,50 @@ func relayKilled(t *trial) error {
 	})
 }
 
-// otherToken is asked of a relay of another run. A lease has a token and a relay
-// of its own, so that of the lease before is another one too.
+// otherToken is asked of the relay of another run, and of the own one once the lease
+// has a newer epoch: the first is the relay's to refuse, the second the gateway's.
 func otherToken(t *trial) error {
-	before, after := route.NewToken(), route.NewToken()
-	err := t.relayed(before, func(r *relaySubject) error {
-		reached, err := t.models(r, before)
-		if err == nil && !reached {
-			err = blind(errors.New("a live token does not reach the plane"))
+	err := t.relayed(func(r *relaySubject, token string) error {
+		if reached, err := t.models(r, token); err != nil || !reached {
+			return blind(fmt.Errorf("a live token reaches the plane: %v: %w", reached, err))
 		}
-		return err
+		renewed := r.run
+		renewed.LeaseEpoch++
+		if _, err := t.plane.lease(renewed); err != nil {
+			return blind(err)
+		}
+		return named("a stale epoch", t.unwanted(r, token, at(gatewayAddr)))
 	})
 	if err != nil {
 		return err
 	}
-	return t.relayed(after, func(r *relaySubject) error {
-		for _, token := range []string{before, route.NewToken(), "cfu_run_", "sk-other"} {
-			head, body := message(r, token)
-			status := 0
-			s, err := t.watch(func() (err error) { status, err = t.call(r, head, body); return err })
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(s.reached(), s.explained()); err != nil || status != 401 {
-				return fmt.Errorf("another token: expected 401, got %d: %w", status, err)
+	another, err := t.plane.lease(newRun())
+	if err != nil {
+		return blind(err)
+	}
+	return t.relayed(func(r *relaySubject, _ string) error {
+		for _, token := range []string{another, route.NewToken(), "cfu_run_", "sk-other"} {
+			if err := t.unwanted(r, token, nil); err != nil {
+				return fmt.Errorf("another token: %w", err)
 			}
 		}
 		return nil
 	})
+}
+
+// unwanted asks with a token that must be refused with 401, and comes no further
+// than to reached.
+func (t *trial) unwanted(r *relaySubject, token string, reached []netip.AddrPort) error {
+	head, body := message(r, token)
+	status, asked := 0, t.plane.asked.Load()
+	s, err := t.watch(func() (err error) { status, err = t.call(r, head, body); return err })
+	if err != nil {
+		return err
+	}
+	if err := s.reached(reached...); err != nil || status != 401 || t.plane.asked.Load() != asked {
+		return fmt.Errorf("expected 401 and nothing upstream, got %d and %d requests: %w", status, t.plane.asked.Load()-asked, err)
+	}
+	return nil
 }
 
 func compiledConfig(t *trial) error {

@@ -48,6 +48,7 @@ type bench struct {
 	base          string // the faults that start has
 	allow         []guard.Entry
 	live          map[netip.AddrPort]error // what the controls said of each address
+	plane         *plane                   // who answers for models
 	providers     []Provider               // that real machines are had of
 	environment   map[string]string        // that a mutant lays on that of a real machine
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/checkfu/checkfu/internal/egress/lab"
-	"github.com/checkfu/checkfu/internal/egress/route"
 )
 
 // The addresses in a machine: what its environment may name.
@@ -112,15 +111,12 @@ func environmentOfRun(t *trial) error {
 		if p.Lacks != "" {
 			return skipError{p.Name + ": no real machine can be had here: " + p.Lacks}
 		}
-		r, err := t.beginRun(t.ctx, p, product, route.NewToken())
+		r, err := t.beginRun(t.ctx, p, false)
 		if err != nil {
 			return named(p.Name, err)
 		}
 		err = r.environments(t)
-		if _, ended := r.end(t.ctx); ended != nil {
-			err = errors.Join(err, ended)
-		}
-		if err != nil {
+		if err := errors.Join(err, r.end(t.ctx)); err != nil {
 			return named(p.Name, err)
 		}
 	}

@@ -3,7 +3,6 @@ package matrix
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -23,7 +22,6 @@ import (
 	"github.com/checkfu/checkfu/internal/egress/guard"
 	"github.com/checkfu/checkfu/internal/egress/lab"
 	"github.com/checkfu/checkfu/internal/egress/launch"
-	"github.com/checkfu/checkfu/internal/egress/route"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -104,13 +102,8 @@ func (a *arena) realRun(ctx context.Context, p Provider, planted bool, ids []str
 		return
 	}
 	b := a.bench(product)
-	defer b.plane()()
 	t := &trial{bench: b, ctx: ctx}
-	token, start := route.NewToken(), starter(product)
-	if planted {
-		start = altered("plain+" + token)
-	}
-	r, err := b.beginRun(ctx, p, start, token)
+	r, err := b.beginRun(ctx, p, planted)
 	if err == nil && !planted {
 		// What is scanned is a guard that has both ways in use, and keeps one.
 		err = t.connectsFromInside(r, true)
@@ -138,8 +131,8 @@ func (a *arena) realRun(ctx context.Context, p Provider, planted bool, ids []str
 			said[c.id] = verdict{status, reason, took}
 		}
 	}
-	taken := Taken{Provider: p.Name, Target: p.Target, GuardConfigDigest: canonical.Digest(r.guard.config), ECH: r.guard.ech()}
-	taken.Run, err = r.end(ctx)
+	taken := Taken{Provider: p.Name, Target: p.Target, GuardConfigDigest: canonical.Digest(r.guard.config), ECH: r.guard.ech(), Run: r.lease}
+	err = r.end(ctx)
 	for _, id := range ids {
 		v := said[id]
 		// A Run that did not end as one should have been judged in the middle of
@@ -160,7 +153,7 @@ func inRunRow(id, provider string) string { return id + "/run/" + provider }
 // modelsFromInside asks the model API from inside and says whether the plane was
 // reached as it should be, by what the plane's side saw.
 func (t *trial) modelsFromInside(r *realRun, should bool) error {
-	answer := ""
+	answer, asked := "", t.plane.asked.Load()
 	s, err := t.watch(func() (err error) { answer, err = r.ask(tellModel); return err })
 	if err != nil {
 		return err
@@ -169,8 +162,9 @@ func (t *trial) modelsFromInside(r *realRun, should bool) error {
 	if should {
 		want = at(gatewayAddr)
 	}
-	if err := s.reached(want...); err != nil || (answer == "answered") != should {
-		return fmt.Errorf("a model call from inside: expected the plane to be reached: %v, got %q: %w", should, answer, err)
+	upstream := t.plane.asked.Load() - asked
+	if err := s.reached(want...); err != nil || (answer == "answered") != should || (upstream == 1) != should || upstream > 1 {
+		return fmt.Errorf("a model call from inside: expected the plane to be reached: %v, got %q and %d requests upstream: %w", should, answer, upstream, err)
 	}
 	return nil
 }
@@ -237,7 +231,7 @@ func (t *trial) relayOfRun(r *realRun) error {
 	if err != nil {
 		return err
 	}
-	key := "sk-" + rand.Text() // held by us alone, who are the plane here
+	key := t.plane.key
 	return errors.Join(t.lacks(r.relay.pid, "a listed host", r.host), t.lacks(r.relay.pid, "the plane's key", key), t.lacks(r.guard.pid, "the plane's key", key))
 }
 

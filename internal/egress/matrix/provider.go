@@ -30,7 +30,8 @@ type RunRequest struct {
 	Environment  map[string]string     // of the command, above what the provider sets; nil but for a mutant
 	Resolver     netip.AddrPort        // whom its guard asks
 	Gateway      string                // where its relay leads, as in relay.Config
-	Token        string                // of its model route
+	// Lease leases the model route of the Run, and makes its token.
+	Lease        func(RunRecord) (token string, err error)
 	Guard, Relay Start
 }
 
@@ -58,10 +59,10 @@ type RealRun interface {
 	Execute(ctx context.Context, instance sandbox.InstanceID, command ...string) ([]byte, error)
 	// End lets the harness end, and the Run with it: collected, released, destroyed.
 	// Errors: whatever of that did not come about.
-	End(context.Context) (RunRecord, error)
+	End(context.Context) error
 }
 
-// RunRecord names a Run that has ended, as a receipt names it.
+// RunRecord names a Run and its lease, as a receipt names it.
 type RunRecord struct {
 	RunID      string `json:"run_id"`
 	LeaseID    string `json:"lease_id"`

@@ -25,6 +25,7 @@ type realRun struct {
 	out   *bufio.Reader
 	guard *watched
 	relay *watched
+	lease RunRecord
 	token string // of its model route
 	host  string // that is listed for it, and for nobody else
 }
@@ -86,13 +87,25 @@ const runPort = 8443
 
 // beginRun begins a Run in the networks of the lab, whose token is made for it
 // alone.
-// Ownership: the caller ends it, and then the plane's stub.
-func (b *bench) beginRun(ctx context.Context, p Provider, start starter, token string) (*realRun, error) {
-	r := &realRun{token: token, host: strings.ToLower(rand.Text()) + ".test"}
+// With planted its guard is one that was given the token.
+// Ownership: the caller ends it.
+func (b *bench) beginRun(ctx context.Context, p Provider, planted bool) (*realRun, error) {
+	r := &realRun{host: strings.ToLower(rand.Text()) + ".test"}
 	b.lab.Resolver.Script(r.host, lab.Addresses(lab.PublicAddr))
+	start := starter(product)
+	if planted {
+		start = func(ctx context.Context, config []byte, listener, log *os.File) (*process, error) {
+			return altered("plain+"+r.token)(ctx, config, listener, log)
+		}
+	}
 	under, err := p.Begin(ctx, RunRequest{
 		Destinations: []sandbox.Destination{{Host: r.host, Port: runPort, Mode: "opaque"}},
-		Environment:  b.environment, Resolver: lab.ResolverAddr, Gateway: gatewayAddr.String(), Token: token,
+		Environment:  b.environment, Resolver: lab.ResolverAddr, Gateway: gatewayAddr.String(),
+		Lease: func(lease RunRecord) (token string, err error) {
+			r.lease = lease
+			r.token, err = b.plane.lease(lease)
+			return r.token, err
+		},
 		Guard: watching(start, b.lab.Guard, &r.guard), Relay: watching(productRelay, b.lab.Relay, &r.relay),
 	})
 	if err != nil {
@@ -101,12 +114,10 @@ func (b *bench) beginRun(ctx context.Context, p Provider, start starter, token s
 	r.RealRun, r.out = under, bufio.NewReader(under)
 	// The machine has what the topology says, as its workload sees it.
 	if err := r.does("lo", tellLinks); err != nil {
-		_, ended := r.end(ctx)
-		return nil, errors.Join(err, ended)
+		return nil, errors.Join(err, r.end(ctx))
 	}
 	if r.guard == nil || r.relay == nil {
-		_, ended := r.end(ctx)
-		return nil, errors.Join(errors.New("the provider started no guard or no relay of the matrix's"), ended)
+		return nil, errors.Join(errors.New("the provider started no guard or no relay of the matrix's"), r.end(ctx))
 	}
 	return r, nil
 }
@@ -146,7 +157,7 @@ func (r *realRun) does(want string, words ...string) error {
 // end lets go of what was held of the Run and ends it, in this order: the provider
 // ends whoever has the log of a guard open that should be gone, and a process that
 // another case starts at that moment would have our descriptor.
-func (r *realRun) end(ctx context.Context) (RunRecord, error) {
+func (r *realRun) end(ctx context.Context) error {
 	for _, w := range []*watched{r.guard, r.relay} {
 		if w != nil {
 			w.log.Close()

@@ -1,14 +1,11 @@
 package matrix
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"sync"
@@ -22,8 +19,7 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// gatewayAddr is where the plane's gateway listens. What stands there is a stub:
-// the relay, and who reaches it, is what is judged.
+// gatewayAddr is where the plane's gateway listens.
 var gatewayAddr = netip.AddrPortFrom(lab.PlaneAddr, 8443)
 
 // relaySubject is a running relay with its door.
@@ -31,30 +27,23 @@ type relaySubject struct {
 	*launch.Process
 	door *lab.Door
 	log  *capture
+	run  RunRecord
 }
 
-// relayed runs f beside a relay for the run that has a token.
-func (t *trial) relayed(token string, f func(*relaySubject) error) error {
-	defer t.plane()()
+// relayed runs f beside a relay for a run, with its token and its lease.
+func (t *trial) relayed(f func(r *relaySubject, token string) error) error {
+	run := newRun()
+	token, err := t.plane.lease(run)
+	if err != nil {
+		return blind(err)
+	}
 	s, err := t.startRelay(token)
 	if err != nil {
 		return err
 	}
-	err = f(s)
+	s.run = run
+	err = f(s, token)
 	return errors.Join(err, s.end())
-}
-
-// plane lets the stub answer every request that it can read, until it is ended.
-func (b *bench) plane() (end func()) {
-	b.lab.Ledger.Serve(gatewayAddr, func(c net.Conn) {
-		request, err := http.ReadRequest(bufio.NewReader(c))
-		if err != nil {
-			return
-		}
-		io.Copy(io.Discard, request.Body)
-		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
-	})
-	return func() { b.lab.Ledger.Serve(gatewayAddr, nil) }
 }
 
 func (t *trial) startRelay(token string) (*relaySubject, error) {
@@ -121,9 +110,9 @@ func message(s *relaySubject, token string) (head, body string) {
 }
 
 // models asks as the workload does and says whether the plane was reached, by
-// what the plane's side saw.
+// what the plane's side saw, to the upstream that got the key.
 func (t *trial) models(s *relaySubject, token string) (reached bool, err error) {
-	status := 0
+	status, asked := 0, t.plane.asked.Load()
 	head, body := message(s, token)
 	seen, err := t.watch(func() (err error) { status, err = t.call(s, head, body); return err })
 	if err != nil {
@@ -132,7 +121,7 @@ func (t *trial) models(s *relaySubject, token string) (reached bool, err error) 
 	for _, a := range seen.accepts {
 		reached = reached || a.In == t.lab.Plane.Name
 	}
-	if reached != (status == 200) || reached != (len(seen.atPlane()) > 0) {
+	if reached != (status == 200) || reached != (len(seen.atPlane()) > 0) || reached != (t.plane.asked.Load() == asked+1) {
 		return reached, fmt.Errorf("status %d, accepted at the plane: %v, packets there: %v", status, reached, seen.plane)
 	}
 	return reached, nil

@@ -169,8 +169,9 @@ type arena struct {
 	rules         string // digest of the gate
 	dump          string // digest of the topology
 
-	lab  *lab.Lab
-	live map[netip.AddrPort]error
+	lab   *lab.Lab
+	plane *plane
+	live  map[netip.AddrPort]error
 }
 
 func (a *arena) run(ctx context.Context) error {
@@ -188,6 +189,10 @@ func (a *arena) run(ctx context.Context) error {
 		l.Close()
 		return err
 	}
+	if a.plane, err = openPlane(l); err != nil {
+		l.Close()
+		return fmt.Errorf("open the plane of a lab: %w", err)
+	}
 	a.live = a.reach(ctx)
 	if a.real {
 		a.realRuns(ctx)
@@ -199,6 +204,9 @@ func (a *arena) run(ctx context.Context) error {
 		if ctx.Err() == nil && (err == nil) != (a.live[at] == nil) {
 			a.add(a.row("live-"+at.String(), report.Error, "live at first: "+word(a.live[at])+"; at last: "+word(err)))
 		}
+	}
+	if err := a.plane.close(); err != nil {
+		a.add(a.row("plane", report.Error, err.Error()))
 	}
 	l.Close()
 	if left := lab.Census(inodes); len(left) > 0 {
@@ -228,7 +236,7 @@ func (a *arena) reach(ctx context.Context) map[netip.AddrPort]error {
 }
 
 func (a *arena) bench(start starter) *bench {
-	b := &bench{lab: a.lab, configuration: a.configuration, start: start, allow: list(a.all), live: a.live, providers: a.options.Providers}
+	b := &bench{lab: a.lab, configuration: a.configuration, start: start, allow: list(a.all), live: a.live, plane: a.plane, providers: a.options.Providers}
 	b.script()
 	return b
 }
