@@ -134,6 +134,20 @@ func TestScan(t *testing.T) {
 		}, func(h Hits) bool { return h.Cmdline == 1 && h.Memory >= 1 && h.Environ+h.Names+h.Files == 0 }},
 		{"name of a file", "", func(t *testing.T, secret []byte) func(*exec.Cmd) { return file(t, string(secret), nil) },
 			func(h Hits) bool { return h.Names == 1 && h.Environ+h.Cmdline+h.Files == 0 }},
+		// Regular files by their mode, that cannot be read.
+		{"a namespace and a process", "", func(t *testing.T, _ []byte) func(*exec.Cmd) {
+			f, err := os.Open("/proc/self/ns/net")
+			if err != nil {
+				t.Fatal(err)
+			}
+			fd, err := unix.PidfdOpen(os.Getpid(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := os.NewFile(uintptr(fd), "pidfd")
+			t.Cleanup(func() { f.Close(); p.Close() })
+			return func(c *exec.Cmd) { c.ExtraFiles = append(c.ExtraFiles, f, p) }
+		}, func(h Hits) bool { return h.Total() == 0 }},
 		{"in a file", "", func(t *testing.T, secret []byte) func(*exec.Cmd) {
 			return file(t, "log", bytes.Repeat(append(make([]byte, 1000), secret...), 2000))
 		}, func(h Hits) bool { return h.Files == 2000 && h.Total() == h.Files }},

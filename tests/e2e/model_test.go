@@ -1,0 +1,359 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/checkfu/checkfu/internal/controlplane/gateway"
+	"github.com/checkfu/checkfu/internal/egress/route"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// What an upstream streams, in the events of both APIs.
+const (
+	messageBegins = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[],\"usage\":{\"input_tokens\":11,\"output_tokens\":1}}}\n\n"
+	messageEnds   = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n" +
+		"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"streamed\"}}\n\n" +
+		"event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n" +
+		"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n" +
+		"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+	completion = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"str\"}}]}\n\n" +
+		"data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"eamed\"}}]}\n\n" +
+		"data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"total_tokens\":7}}\n\n" +
+		"data: [DONE]\n\n"
+)
+
+// models is a gateway of the product, in a process of its own, and the provider of
+// models behind it, which takes nothing but the real key.
+type models struct {
+	name     string
+	key      string // the real one
+	pid      int    // of the gateway
+	operator gateway.Operator
+	goOn     chan struct{} // a token lets one message end that has begun
+
+	mu    sync.Mutex
+	asked []string // paths, of requests with the right key
+	wrong int      // requests with anything else
+}
+
+func (m *models) requests() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.wrong > 0 {
+		return -m.wrong
+	}
+	return len(m.asked)
+}
+
+func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	m.mu.Lock()
+	if r.Header.Get("X-Api-Key") == m.key || r.Header.Get("Authorization") == "Bearer "+m.key {
+		m.asked = append(m.asked, r.URL.Path)
+	} else {
+		m.wrong++
+	}
+	m.mu.Unlock()
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.URL.Path == "/v1/chat/completions" {
+		_, _ = io.WriteString(w, completion)
+		return
+	}
+	_, _ = io.WriteString(w, messageBegins)
+	_ = http.NewResponseController(w).Flush()
+	select {
+	case <-m.goOn:
+		_, _ = io.WriteString(w, messageEnds)
+	case <-r.Context().Done():
+	}
+}
+
+// serveModels starts both. They end with the test.
+func serveModels(t *testing.T) *models {
+	t.Helper()
+	// The canary: a key like no other, which is in the gateway's process and here.
+	m := &models{name: strings.ReplaceAll(filepath.Base(t.TempDir())+t.Name(), "/", "-"), key: "sk-canary-" + route.NewToken()[len(route.TokenPrefix):], goOn: make(chan struct{}, 8)}
+	m.name = "e2e-" + strings.ToLower(m.name[max(0, len(m.name)-30):])
+	upstream := httptest.NewServer(m)
+	t.Cleanup(upstream.Close)
+	key := filepath.Join(t.TempDir(), "key")
+	write(t, key, m.key+"\n", 0o600)
+	cmd := command(t, "model", "serve", "--name", m.name, "--json", "--anthropic-key-file", key, "--openai-key-file", key,
+		"--anthropic-url", upstream.URL, "--openai-url", upstream.URL)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		kill(cmd, syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the gateway: %v: %s", err, errs.String())
+		}
+	})
+	m.pid = cmd.Process.Pid
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	var ready struct{ Control string }
+	if err := json.Unmarshal(line, &ready); err != nil {
+		t.Fatal(err)
+	}
+	m.operator.Socket = ready.Control
+	return m
+}
+
+// built is where the agent lies, built once.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// agent is a directory with a static program that uses the SDKs of both APIs as
+// their vendors ship them. It has a module of its own: the product needs neither.
+func agent(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		built.dir = filepath.Join(filepath.Dir(state), "agent")
+		cmd := exec.Command("go", "build", "-C", "testdata/agent", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(built.dir, "agent"), ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("build the agent, whose SDKs are fetched as any module is: %w: %s", err, text)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir
+}
+
+// live is the lease that the gateway has and that has not ended; of several, the
+// one of a run that is not among others.
+func (m *models) live(t *testing.T, others ...string) gateway.Leased {
+	t.Helper()
+	s, err := m.operator.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range s.Leases {
+		if l.Live && !strings.Contains(strings.Join(others, " "), l.RunID) {
+			return l
+		}
+	}
+	t.Fatalf("no live lease: %+v", s)
+	return gateway.Leased{}
+}
+
+// TestModel: an agent's own request, as the SDKs make it, streams from inside the
+// sandbox through relay and gateway to a provider of models. It has a token of its
+// run and no key: while it streams, the key is nowhere but in the gateway, by a
+// search that finds it there, and finds the token in the sandbox.
+func TestModel(t *testing.T) {
+	m, l := serveModels(t), internet(t)
+	for i, provider := range providers {
+		t.Run(strings.ReplaceAll(provider, ":", "-"), func(t *testing.T) {
+			before, record := m.requests(), filepath.Join(t.TempDir(), "record")
+			args := []string{"run", "--image", "busybox", "--provider", provider, "--mount", agent(t) + ":/agent", "--model", m.name, "--json", record}
+			if i == 0 { // beside a guard, in whose network is nobody but the lab; the route needs none
+				args = append(args, "--allow", "allowed.test:8443")
+			}
+			script := "/agent/agent anthropic hold && /agent/agent openai && /agent/agent as " + route.NewToken() + " && env | grep -c sk-canary"
+			cmd := onLab(t, append(args, "--", "sh", "-c", script)...)
+			var errs strings.Builder
+			cmd.Stderr = &errs
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Guard.Do(cmd.Start); err != nil {
+				t.Fatal(err)
+			}
+			bound := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
+			defer bound.Stop()
+			said := bufio.NewScanner(out)
+			if !said.Scan() || said.Text() != "begun" {
+				t.Errorf("%q", said.Text())
+			}
+			// The upstream has not ended its answer: what arrived was streamed.
+			searched(t, m, cmd.Process.Pid, i == 0)
+			m.goOn <- struct{}{}
+			_, _ = io.WriteString(in, "go on\n")
+			in.Close()
+			want := []string{"message streamed 11 7", "completion streamed", "status 401", "0"}
+			for _, w := range want {
+				if !said.Scan() || said.Text() != w {
+					t.Errorf("%q, want %q", said.Text(), w)
+				}
+			}
+			_ = cmd.Wait() // grep counts nothing, and says so with 1
+			if n := m.requests() - before; n != 2 {
+				t.Errorf("%d requests at the provider of models, %d with another key", n, m.wrong)
+			}
+			if !strings.Contains(errs.String(), "models    2 requests, 16 tokens in (0 cached), 9 out\n") {
+				t.Errorf("%s", errs.String())
+			}
+			text, err := os.ReadFile(record)
+			if err != nil || !strings.Contains(string(text), `"model":{"cached_tokens":0,"down_bytes":`) || !strings.Contains(string(text), `"input_tokens":16,"output_tokens":9,"requests":2,`) {
+				t.Errorf("%s, %v", text, err)
+			}
+			if strings.Contains(string(text)+errs.String(), m.key) {
+				t.Error("the record or the summary holds the key")
+			}
+			s, err := m.operator.Status(t.Context())
+			for _, l := range s.Leases {
+				if l.Live {
+					t.Errorf("a lease outlived its run: %+v", l)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestModel_StaleLeases: a session's token is good while its lease is, and for its
+// own machine. A newer epoch, another run's token and an ended lease are 401, and
+// nothing of them comes to the provider of models.
+func TestModel_StaleLeases(t *testing.T) {
+	m := serveModels(t)
+	for range cap(m.goOn) {
+		m.goOn <- struct{}{}
+	}
+	provider := providers[1]
+	start := func() string {
+		return session(t, provider, "--model", m.name)
+	}
+	one := start()
+	first := m.live(t)
+	two := start()
+	token := func(id string) string { return strings.TrimSpace(inside(t, id, "echo $ANTHROPIC_API_KEY")) }
+	ask := func(id, token string) string {
+		return inside(t, id, `wget -q -Y off -O - --header "X-Api-Key: `+token+`" --header 'Anthropic-Version: 2023-06-01' --header 'Content-Type: application/json' --post-data '{"model":"m","stream":true}' $ANTHROPIC_BASE_URL/v1/messages 2>&1 | grep -o -e '401 Unauthorized' -e streamed`)
+	}
+	tokens := map[string]string{one: token(one), two: token(two)}
+	if tokens[one] == tokens[two] {
+		t.Error("two runs have one token")
+	}
+	for _, id := range []string{one, two} {
+		if got := ask(id, tokens[id]); got != "streamed\n" {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+	asked := m.requests()
+	if got := ask(one, tokens[two]); got != "401 Unauthorized\n" {
+		t.Errorf("another run's token: %q", got)
+	}
+	// The same lease, taken over: the one who had it has nothing any more.
+	granted, err := m.operator.Lease(t.Context(), gateway.Asked{
+		RunID: first.RunID, LeaseID: first.LeaseID, LeaseEpoch: first.LeaseEpoch + 1, ExpiresAt: sandbox.At(time.Now().Add(time.Hour)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, token := range map[string]string{"a stale epoch": tokens[one], "a token that its relay does not know": granted.Token} {
+		if got := ask(one, token); got != "401 Unauthorized\n" {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if _, err := m.operator.End(t.Context(), m.live(t, first.RunID).LeaseID); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(two, tokens[two]); got != "401 Unauthorized\n" {
+		t.Errorf("an ended lease: %q", got)
+	}
+	if n := m.requests(); n != asked {
+		t.Errorf("%d requests came to the provider of models, want %d", n, asked)
+	}
+	r := run(t, "session", "exec", one, "--env", "OPENAI_API_KEY=sk-mine", "--", "true")
+	if r.code != 2 || !strings.Contains(r.stderr, "expected no OPENAI_API_KEY beside a model route") || strings.Contains(r.stderr, "sk-mine") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestModel_EachAttendantDiesAlone: with the relay killed egress goes on and models
+// are dead; with the guard killed it is the other way round.
+func TestModel_EachAttendantDiesAlone(t *testing.T) {
+	m, l := serveModels(t), internet(t)
+	for _, provider := range providers {
+		for _, dead := range []string{"checkfu-relay", "checkfu-guard"} {
+			t.Run(strings.ReplaceAll(provider, ":", "-")+"/"+dead, func(t *testing.T) {
+				for len(m.goOn) < cap(m.goOn) {
+					m.goOn <- struct{}{}
+				}
+				r := on(t, l, "session", "start", "--image", "busybox", "--provider", provider, "--memory", "256MiB", "--disk", "64MiB", "--quiet",
+					"--model", m.name, "--allow", "allowed.test:8443")
+				id := strings.TrimSpace(r.stdout)
+				if r.code != 0 {
+					t.Fatalf("%+v", r)
+				}
+				defer run(t, "session", "rm", id)
+				reach := func() string {
+					return inside(t, id, through("allowed.test:8443")+
+						`wget -q -Y off -O - --header "X-Api-Key: $ANTHROPIC_API_KEY" --header 'Anthropic-Version: 2023-06-01' --header 'Content-Type: application/json' --post-data '{"model":"m","stream":true}' $ANTHROPIC_BASE_URL/v1/messages 2>/dev/null | grep -o streamed; true`)
+				}
+				if got := reach(); !strings.HasPrefix(got, "HTTP/1.1 200") || !strings.HasSuffix(got, "streamed\n") {
+					t.Fatalf("%q", got)
+				}
+				pid := attendant(t, sessions(t)[id].KeeperPID, dead)
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "its keeper knows", func() bool {
+					_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+					return err != nil
+				})
+				got := reach()
+				if guard := strings.HasPrefix(got, "HTTP/1.1 200"); guard != (dead == "checkfu-relay") {
+					t.Errorf("egress: %q", got)
+				}
+				if model := strings.HasSuffix(got, "streamed\n"); model != (dead == "checkfu-guard") {
+					t.Errorf("models: %q", got)
+				}
+			})
+		}
+	}
+}
+
+// attendant is the process of a name among the children of another.
+func attendant(t *testing.T, parent int, name string) int {
+	t.Helper()
+	for _, pid := range children(parent) {
+		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.HasPrefix(string(line), name+"\x00") {
+			return pid
+		}
+	}
+	t.Fatalf("%d has no %s", parent, name)
+	return 0
+}
+
+// bounded is a context for what searches memory.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
