@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/egress/matrix"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/all"
@@ -29,45 +30,59 @@ type realRuns struct {
 	image string
 }
 
-// providersForMatrix gives the matrix the providers of these names. What close
+// providersForMatrix gives the matrix the providers of these names. Where no real
+// machine can be had it says why, and the matrix skips what needs one. What done
 // answers is what could not be taken away again.
-func (a *app) providersForMatrix(ctx context.Context, names []string, bar *progress) (list []matrix.Provider, done func() error, err error) {
-	dir, err := a.usableState()
-	if err != nil {
-		return nil, nil, err
-	}
-	store, err := openStore(dir, bar)
-	if err != nil {
-		return nil, nil, err
-	}
-	reference, remove, err := harnessImage(ctx, store)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make an image for real Runs: %w", err)
-	}
-	runs := &realRuns{app: a, dir: dir, store: store, image: reference}
+func (a *app) providersForMatrix(ctx context.Context, names []string, bar *progress) (list []matrix.Provider, done func() error) {
+	runs, done, err := a.realRuns(ctx, bar)
 	for _, name := range names {
-		p, err := runs.provider(ctx, name)
-		if err != nil {
-			return nil, nil, errors.Join(err, remove())
+		p := matrix.Provider{Name: name}
+		if err == nil {
+			p = runs.provider(ctx, name)
+		} else {
+			p.Lacks = argument.OneLine(err.Error())
 		}
 		list = append(list, p)
 	}
-	return list, remove, nil
+	return list, done
 }
 
-func (r *realRuns) provider(ctx context.Context, name string) (matrix.Provider, error) {
-	opened, err := all.Open(name, all.Options{Dir: r.dir, Images: r.store})
+func (a *app) realRuns(ctx context.Context, bar *progress) (_ *realRuns, done func() error, err error) {
+	done = func() error { return nil }
+	dir, err := a.usableState()
 	if err != nil {
-		return matrix.Provider{}, err
+		return nil, done, err
 	}
-	p := matrix.Provider{Name: name, Target: opened.Envelope.Target(), Begin: func(ctx context.Context, q matrix.RunRequest) (matrix.RealRun, error) {
+	store, err := openStore(dir, bar)
+	if err != nil {
+		return nil, done, err
+	}
+	reference, remove, err := harnessImage(ctx, store)
+	if err != nil {
+		return nil, done, fmt.Errorf("make an image for real Runs: %w", err)
+	}
+	return &realRuns{app: a, dir: dir, store: store, image: reference}, remove, nil
+}
+
+func (r *realRuns) provider(ctx context.Context, name string) matrix.Provider {
+	p := matrix.Provider{Name: name, Begin: func(ctx context.Context, q matrix.RunRequest) (matrix.RealRun, error) {
 		return r.begin(ctx, name, q)
 	}}
-	for _, lack := range opened.Host.Lacks(ctx) {
-		p.Lacks = lack.What + ": " + lack.Remedy
-		break
+	opened, err := all.Open(name, all.Options{Dir: r.dir, Images: r.store})
+	if err != nil {
+		p.Lacks = argument.OneLine(err.Error())
+		return p
 	}
-	return p, opened.Close()
+	p.Target = opened.Envelope.Target()
+	if lacks := opened.Host.Lacks(ctx); len(lacks) > 0 {
+		p.Lacks = lacks[0].What + ": " + lacks[0].Remedy
+	} else if err := all.Allowlist(); err != nil {
+		p.Lacks = err.Error()
+	}
+	if err := opened.Close(); err != nil {
+		r.app.complain(err)
+	}
+	return p
 }
 
 // realRun is one under way.

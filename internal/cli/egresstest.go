@@ -40,17 +40,22 @@ and the guard's own decision line. A refusal counts only where the address that
 was refused was reached directly in the same run. Everything runs on three
 topologies (socket-file, inside-listener, veth) and in three configurations: the
 guard alone, the kernel's gate alone, and both. Then guards with one fault each
-run against the case that must catch it.
+run against the case that must catch it. Who holds what is judged during real
+Runs too, of machines of the native provider, whose workload is this program.
 
-The report is diagnostic: a run that you make yourself raises no grade.
+With --receipt a run that showed all five facts is sealed by a key of yours, about
+one provider (native unless --provider says otherwise). One that did not says
+which facts are missing, and nothing is written. Either way the report is
+diagnostic: a run that you make yourself raises no grade.
 
 Ends with 0 where every case passed and every fault was caught, with 1 where a
-case failed, with 3 where the run is incomplete (cases that are not run yet, or
-were not asked for), with 4 where something could not be judged or a fault was
+case failed, with 3 where the run is incomplete (what was not asked for, or had to
+be skipped here), with 4 where something could not be judged or a fault was
 not caught, with 2 for a wrong flag, and with 125 where there is no root.`,
 		Example: `  sudo checkfu egress test
   sudo checkfu egress test --topology socket-file --case P --junit egress.xml
   sudo checkfu egress test --case E42 --case D16 --json
+  sudo checkfu egress test --topology socket-file --receipt receipt.json --key receipt.key
   checkfu egress test --list`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.testEgress(cmd.Context(), f) },
 	}
@@ -137,9 +142,7 @@ func (a *app) testEgress(ctx context.Context, f *egressFlags) error {
 	defer stop()
 	if o.Real() {
 		var done func() error
-		if o.Providers, done, err = a.providersForMatrix(ctx, f.names, bar); err != nil {
-			return err
-		}
+		o.Providers, done = a.providersForMatrix(ctx, f.names, bar)
 		defer func() {
 			if err := done(); err != nil {
 				a.complain(err)

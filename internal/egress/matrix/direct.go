@@ -38,10 +38,10 @@ func directCases() []Case {
 		{ID: "D07", Title: "the guard's address on the other side", Facts: d, live: live(lab.GuardAddr), run: func(t *trial) error {
 			return t.routed(connects(sinksAt(lab.GuardAddr)...))
 		}},
-		{ID: "D08", Title: "another port of the guard's address", Facts: d, run: func(t *trial) error {
+		{ID: "D08", Title: "another port of the guard's address", Facts: d, live: live(edgeAddr), run: func(t *trial) error {
 			return t.closedTo(sinksAt(t.guard.door.Entry.Addr())...)
 		}},
-		{ID: "D09", Title: "the guard's link-local address", Facts: d, run: linkLocal},
+		{ID: "D09", Title: "the guard's link-local address", Facts: d, live: live(linkLocalAddr), run: linkLocal},
 		{ID: "D10", Title: "multicast and broadcast", Facts: d, run: attacks(datagrams(
 			netip.MustParseAddrPort("224.0.0.251:5353"), netip.MustParseAddrPort("239.255.255.250:1900"),
 			netip.MustParseAddrPort("255.255.255.255:67"), netip.MustParseAddrPort("[ff02::fb]:5353")))},
@@ -51,13 +51,11 @@ func directCases() []Case {
 			}
 			return t.refused("169.254.169.254:80", 403, policy.ReasonLiteral)
 		}},
-		{ID: "D12", Title: "the gateway of a bridge", Facts: d, run: func(t *trial) error {
-			err := t.closedTo(append(sinksAt(netip.MustParseAddr("172.17.0.1")), sinksAt(netip.MustParseAddr("10.99.0.1"))...)...)
+		{ID: "D12", Title: "the gateway of a bridge", Facts: d, live: live(bridgeAddr, edgeAddr), run: func(t *trial) error {
+			err := t.closedTo(append(sinksAt(bridgeAddr), sinksAt(edgeAddr)...)...)
 			return errors.Join(err, t.refused("host.docker.internal:443", 403, policy.ReasonNotAllowlisted))
 		}},
-		{ID: "D13", Title: "another sandbox, and its guard", Facts: d, live: live(lab.NeighborAddr), run: func(t *trial) error {
-			return t.routed(connects(append(sinksAt(lab.NeighborAddr), netip.AddrPortFrom(lab.NeighborAddr, lab.GuardPort))...))
-		}},
+		{ID: "D13", Title: "another sandbox, and its guard", Facts: d, live: live(lab.NeighborAddr), run: neighbour},
 		{ID: "D14", Title: "other protocols: MPTCP, SCTP, DCCP, GRE, IP in IP, abstract sockets, vsock", Facts: d, run: otherProtocols},
 		{ID: "D15", Title: "a question to a resolver", Facts: d, run: getaddrinfo},
 		{ID: "D36", Title: "a port for metrics or administration", Facts: d, run: listeners},
@@ -66,7 +64,12 @@ func directCases() []Case {
 	}
 }
 
-var metadata = netip.MustParseAddr("169.254.169.254")
+var (
+	metadata      = netip.MustParseAddr("169.254.169.254")
+	bridgeAddr    = netip.MustParseAddr("172.17.0.1")
+	edgeAddr      = netip.MustParseAddr("10.99.0.1") // the guard's end of a link, where there is one
+	linkLocalAddr = netip.MustParseAddr("fe80::200")
+)
 
 func sinksAt(a netip.Addr) []netip.AddrPort {
 	var out []netip.AddrPort
@@ -142,15 +145,32 @@ func (t *trial) routed(a attack) error {
 	return nil
 }
 
-// linkLocal is asked over every link of the workload, and control is that the
-// guard's address is live over its own.
+// neighbour is another sandbox, and the door of its guard, which is shown to be
+// live from where it is: the gate lets nobody else there.
+func neighbour(t *trial) error {
+	door := netip.AddrPortFrom(lab.NeighborAddr, lab.GuardPort)
+	listener, err := t.lab.Neighbor.Listen(door)
+	if err != nil {
+		return blind(err)
+	}
+	defer listener.Close()
+	if len(t.knocks(t.lab.Neighbor, at(door))) == 0 {
+		return blind(errors.New("the door of another sandbox is not live"))
+	}
+	if err := t.closedTo(door); err != nil {
+		return err
+	}
+	return t.routed(connects(sinksAt(lab.NeighborAddr)...))
+}
+
+// linkLocal is asked over every link of the workload.
 func linkLocal(t *trial) error {
 	var to []netip.AddrPort
 	err := t.lab.Workload.Do(func() error {
 		links, err := net.Interfaces()
 		for _, link := range links {
-			for _, a := range []string{"fe80::200", "fe80::1"} {
-				to = append(to, sinksAt(netip.MustParseAddr(a).WithZone(link.Name))...)
+			for _, a := range []netip.Addr{linkLocalAddr, netip.MustParseAddr("fe80::1")} {
+				to = append(to, sinksAt(a.WithZone(link.Name))...)
 			}
 		}
 		return err
