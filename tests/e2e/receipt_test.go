@@ -63,14 +63,14 @@ func TestReceipt(t *testing.T) {
 		Mutants []struct{ Name string }
 		Taken   []struct{ Run json.RawMessage }
 	}
-	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != "conformant" || len(report.Taken) != 1 || len(report.Mutants) != 60 {
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != "conformant" || len(report.Taken) != 1 || len(report.Mutants) != 65 {
 		t.Errorf("%v, %s, %d mutants, %+v", err, report.Verdict, len(report.Mutants), report.Taken)
 	}
 	if want := 211*3 + 11; len(report.Rows) != want {
 		t.Errorf("expected %d rows, got %d", want, len(report.Rows))
 	}
 
-	expect(6, "whole: 5 facts, 211 cases, 60 mutants", "egress", "receipt", "verify", "receipt.json")
+	expect(6, "whole: 5 facts, 211 cases, 65 mutants", "egress", "receipt", "verify", "receipt.json")
 	expect(6, "nobody is listed: no receipt of anybody stands", "egress", "receipt", "verify", "receipt.json")
 	expect(0, "valid, signed by e2e", "egress", "receipt", "verify", "receipt.json", "--attesters", "mine.json")
 	write(t, filepath.Join(dir, "runsc.json"), mustRun(t, "envelope").stdout, 0o644)

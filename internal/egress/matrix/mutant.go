@@ -47,6 +47,8 @@ var killers = func() []killer {
 	return []killer{
 		{"no-classifier", "P03", classified},
 		{"check-then-resolve-again", "P74", anywhere},
+		{"answers-cached", "R12", anywhere},
+		{"checked-once", "R12", classified},
 		{"first-answer-only", "P68", classified},
 		{"first-public-answer", "P68", classified},
 		{"private-blocks-only", "P22", classified},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/checkfu/checkfu/internal/egress/confine"
 	"github.com/checkfu/checkfu/internal/egress/daemon"
@@ -128,6 +129,39 @@ var variants = map[string]variant{
 			return []netip.Addr{lab.PublicAddr}, nil
 		}
 	},
+	"answers-cached": func(_ guard.Config, s *guard.Steps) {
+		resolve, known := s.Resolve, newMemory[[]netip.Addr]()
+		s.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			if a, ok := known.of(host); ok {
+				return a, nil
+			}
+			a, err := resolve(ctx, host)
+			if err == nil {
+				known.keep(host, a)
+			}
+			return a, err
+		}
+	},
+	"checked-once": func(_ guard.Config, s *guard.Steps) {
+		match, admit, known := s.Match, s.Admit, newMemory[string]()
+		s.Match = func(t policy.Target) (string, error) {
+			known.keep("asked", t.Host) // its cases ask one by one
+			return match(t)
+		}
+		s.Admit = func(answers []netip.Addr) error {
+			host, _ := known.of("asked")
+			if _, before := known.of("judged " + host); before {
+				return nil
+			}
+			err := admit(answers)
+			if err == nil {
+				known.keep("judged "+host, "")
+			}
+			return err
+		}
+		s.Socket = func(_, _ netip.AddrPort) error { return nil }
+		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+	},
 	"empty-list-allows": func(c guard.Config, s *guard.Steps) {
 		if match := s.Match; len(c.Allow) == 0 {
 			s.Match = func(t policy.Target) (string, error) {
@@ -179,6 +213,27 @@ const (
 	fewDescriptors = "fault-few-descriptors"
 	fewFiles       = 40
 )
+
+// memory is what a fault remembers from request to request.
+type memory[V any] struct {
+	mu   sync.Mutex
+	kept map[string]V
+}
+
+func newMemory[V any]() *memory[V] { return &memory[V]{kept: map[string]V{}} }
+
+func (m *memory[V]) of(key string) (V, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.kept[key]
+	return v, ok
+}
+
+func (m *memory[V]) keep(key string, v V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept[key] = v
+}
 
 // Main is a whole run of this binary where it was started by the matrix: as a
 // guard with a fault, as a program of the workload, or as the harness of a real
