@@ -15,6 +15,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native"
 	"github.com/checkfu/checkfu/internal/runner"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
@@ -174,12 +175,17 @@ func decisions(host all.Host) func(context.Context, sandbox.InstanceID) (runner.
 	}
 	return func(ctx context.Context, id sandbox.InstanceID) (runner.Egress, error) {
 		d, err := host.Conclude(ctx, id)
-		e := runner.Egress{Allowed: d.Allowed, Refused: []runner.Refusal{}, Others: d.Others, GuardEnded: d.Ended}
-		for _, r := range d.Refused {
-			e.Refused = append(e.Refused, runner.Refusal(r))
-		}
-		return e, err
+		return egressOf(d), err
 	}
+}
+
+// egressOf is a guard's word in the words of a record.
+func egressOf(d native.Decisions) runner.Egress {
+	e := runner.Egress{Allowed: d.Allowed, Refused: []runner.Refusal{}, Others: d.Others, GuardEnded: d.Ended}
+	for _, r := range d.Refused {
+		e.Refused = append(e.Refused, runner.Refusal(r))
+	}
+	return e
 }
 
 // stage gives the Run a directory that a sweep finds after a crash.

@@ -53,6 +53,8 @@ type sessionLine struct {
 	Socket     string `json:"socket,omitzero"`
 	CreatedAt  string `json:"created_at"`
 	ExpiresAt  string `json:"expires_at,omitzero"`
+	// Egress is what the guard decided in all, of a session that has ended.
+	Egress *runner.Egress `json:"egress,omitzero"`
 }
 
 func lineOf(r keeper.Record) sessionLine {
@@ -121,11 +123,15 @@ func (a *app) printIDs(sessions []sessionLine) error {
 }
 
 func (a *app) sessionRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use: "rm SESSION...", Short: "End sessions, with all that is in them",
 		Long: `End sessions: their machines, and every trace of them. A keeper is asked to end
 and has 90 seconds; then it is killed and what it left is swept, as it is where
-the keeper is gone already. One that cannot be ended does not keep the others.`,
+the keeper is gone already. One that cannot be ended does not keep the others.
+
+What the guard of an --allow session let through and refused in all is summed up;
+with --json it stands in the document, which is the last that is kept of it.`,
 		Example: "  checkfu session rm ses_0123456789abcdef01234567",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -141,18 +147,39 @@ the keeper is gone already. One that cannot be ended does not keep the others.`,
 				return err
 			}
 			var failures []error
+			ended := sessionsDocument{Schema: sessionsSchema, Sessions: []sessionLine{}}
 			for _, id := range args {
+				line, err := a.decidedInAll(ctx, dir, id)
+				if err != nil { // no reason to keep it
+					a.complain(fmt.Errorf("session %s: what its guard decided cannot be told: %w", id, err))
+				}
 				if err := keeper.End(ctx, dir, id, keeper.Ending{Reclaim: a.reclaim(dir)}); err != nil {
 					failures = append(failures, sessionError(id, err))
+					continue
+				}
+				if line == nil {
+					line = &sessionLine{SessionID: id}
+				}
+				line.State, line.KeeperPID, line.Socket = "ended", 0, ""
+				ended.Sessions = append(ended.Sessions, *line)
+				if line.Egress != nil {
+					sayEgress(a.stderr, "session "+id, line.Egress)
+				}
+				if asJSON {
 					continue
 				}
 				if _, err := fmt.Fprintln(a.stdout, id); err != nil {
 					failures = append(failures, err)
 				}
 			}
+			if asJSON {
+				failures = append(failures, a.printJSON(ended))
+			}
 			return errors.Join(failures...)
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what has ended as canonical JSON instead of the ids")
+	return cmd
 }
 
 // reclaim ends what a keeper left that is gone: its provider's own sweep.

@@ -22,6 +22,8 @@ input is passed on, and checkfu ends with the command's own exit code (see
 checkfu help exit-codes). Ctrl-C is passed on to the command; a second one ends
 it. The machine stays.
 
+What the guard of an --allow session refused meanwhile is summed up at the end.
+
 One command runs at a time. One whose caller was killed ends after ten seconds.`,
 		Example: `  checkfu session exec $id -- make test
   checkfu session exec $id --timeout 1h --env API_KEY -- ./agent --fix
@@ -73,14 +75,23 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	spec.Stop = signals.c
 	a.streams(&spec, f, bar)
 	f.quiet = true // the command's streams are its own: no summary
+	decided, done, err := a.decidedMeanwhile(cmd.Context(), dir, s.Record)
+	defer done()
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
 	record, err := whileKept(cmd.Context(), s, func(ctx context.Context) (*runner.Record, error) {
-		return a.sessionRunner(s, in.Target).Execute(ctx, spec, in)
+		r := a.sessionRunner(s, in.Target)
+		r.Egress = decided
+		return r.Execute(ctx, spec, in)
 	})
 	if keeper.Dead.Is(err) {
 		return fmt.Errorf("session %s has ended, and the command with it", id)
 	}
 	defer s.Close()
-	return a.finish(f, record, nil, execError(dir, id, err))
+	err = a.finish(f, record, nil, execError(dir, id, err))
+	sayRefused(a.stderr, id, record.Egress)
+	return err
 }
 
 // execError is err in words for who waits for a command.

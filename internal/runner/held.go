@@ -68,7 +68,7 @@ func (r *Runner) Execute(ctx context.Context, spec Spec, in sandbox.Instance) (*
 	if err != nil || process == nil {
 		return rec, err
 	}
-	return rec, s.phase(PhaseCommand, func() error {
+	err = s.phase(PhaseCommand, func() error {
 		err := s.follow(ctx, process)
 		if err != nil { // somebody else's command comes next: nothing of this one may stay
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
@@ -81,6 +81,8 @@ func (r *Runner) Execute(ctx context.Context, spec Spec, in sandbox.Instance) (*
 		}
 		return err
 	})
+	s.egress(ctx)
+	return rec, err
 }
 
 // adopt takes up a machine that another Run made.

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -196,11 +195,6 @@ func TestRunAllow_TheGuardIsKilled(t *testing.T) {
 					t.Error(err)
 				}
 				killed++
-				// A process closes its sockets a moment before its parent hears of its end.
-				eventually(t, "its parent knows", func() bool {
-					_, err := os.Stat("/proc/" + pid)
-					return errors.Is(err, os.ErrNotExist)
-				})
 			}
 		}
 	}
@@ -229,5 +223,55 @@ func settle(t *testing.T, l *lab.Lab) {
 	defer cancel()
 	if err := l.Settle(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSessionAllow: what the guard of a session refused is told after each command
+// that asked, and in all when the session ends, also of one whose keeper is gone.
+func TestSessionAllow(t *testing.T) {
+	l := internet(t)
+	start := func(provider string) string {
+		r := on(t, l, "session", "start", "--image", "busybox", "--provider", provider, "--allow", "allowed.test:8443", "--quiet")
+		if r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		return strings.TrimSpace(r.stdout)
+	}
+	exec := func(id, script string) result {
+		return on(t, l, "session", "exec", id, "--", "sh", "-c", script)
+	}
+	for _, provider := range providers {
+		id := start(provider)
+		if r := exec(id, through("allowed.test:8443")); r.code != 0 || !strings.Contains(r.stdout, "200") || r.stderr != "" {
+			t.Errorf("%s: %+v", provider, r)
+		}
+		record := filepath.Join(t.TempDir(), "record")
+		r := on(t, l, "session", "exec", id, "--json", record, "--", "sh", "-c", through("other.test:8443")+through("other.test:8443"))
+		want := "checkfu: session " + id + "\n  reached   0 requests let through, 2 refused\n  refused   other.test:8443 (not allowlisted, 2×)\n"
+		if r.code != 0 || r.stderr != want {
+			t.Errorf("%s: %+v, want %q", provider, r, want)
+		}
+		if text, err := os.ReadFile(record); err != nil || !strings.Contains(string(text), `"egress":{"allowed":0,"refused":[{"count":2,"host":"other.test","port":8443,"reason":"not_allowlisted"}]}`) {
+			t.Errorf("%s: %s, %v", provider, text, err)
+		}
+		r = on(t, l, "session", "rm", "--json", id)
+		if r.code != 0 || !strings.Contains(r.stderr, "  reached   1 requests let through, 2 refused\n") ||
+			!strings.Contains(r.stdout, `"egress":{"allowed":1,"refused":[{"count":2,"host":"other.test","port":8443,"reason":"not_allowlisted"}]}`) || !strings.Contains(r.stdout, `"state":"ended"`) {
+			t.Errorf("%s: %+v", provider, r)
+		}
+	}
+	id := start("native:runc")
+	exec(id, through("other.test:8443"))
+	ls := on(t, l, "session", "ls", "--json")
+	_, keeper, _ := strings.Cut(ls.stdout, `"keeper_pid":`)
+	pid, err := strconv.Atoi(keeper[:strings.IndexAny(keeper, ",}")])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if r := on(t, l, "session", "rm", id); r.code != 0 || r.stdout != id+"\n" || !strings.Contains(r.stderr, "0 requests let through, 1 refused") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -120,6 +120,9 @@ func TestDecisions_OfAnotherOwner(t *testing.T) {
 	if err != nil || before.Allowed != 0 || before.Through == 0 || before.Ended {
 		t.Errorf("%+v, %v", before, err)
 	}
+	if end, err := other.Decisions(t.Context(), id, -1); err != nil || end.Through != before.Through || end.Ended {
+		t.Errorf("%+v, %v", end, err)
+	}
 	sh(t, p, id, ask("allowed.test:443")+";"+ask("other.test:443"))
 	after, err := other.Decisions(t.Context(), id, before.Through)
 	if err != nil || after.Allowed != 1 || len(after.Refused) != 1 || after.Ended {

@@ -42,8 +42,9 @@ type Refusal struct {
 }
 
 // Decisions sums up the decision log of an allowlist instance of this host,
-// whoever owns it, from a byte of the log that an earlier answer named, or 0. One
-// without a guard has an empty sum.
+// whoever owns it, from a byte of the log that an earlier answer named, or 0; below
+// 0 it sums up nothing and says where the log ends. One without a guard has an empty
+// sum.
 // Errors: SandboxInstanceNotFound; those of the file.
 func (p *Provider) Decisions(ctx context.Context, id sandbox.InstanceID, since int64) (Decisions, error) {
 	in, err := p.find(sandbox.OpRelease, id)
@@ -117,12 +118,27 @@ func readDecisions(ctx context.Context, at place, since int64) (d Decisions, who
 		return d, false, err
 	}
 	defer f.Close()
+	if since < 0 {
+		d.Through, err = lastLine(f)
+		return d, false, err
+	}
 	if _, err := f.Seek(since, io.SeekStart); err != nil {
 		return d, false, err
 	}
 	d, whole, err = sum(ctx, io.LimitReader(f, 2*maxAttendantLog))
 	d.Through += since
 	return d, whole, err
+}
+
+// lastLine is where the last line ends that is whole.
+func lastLine(f *os.File) (int64, error) {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	from := max(0, size-guard.MaxLineBytes)
+	end, err := io.ReadAll(io.NewSectionReader(f, from, size-from))
+	return from + int64(bytes.LastIndexByte(end, '\n')+1), err
 }
 
 // sum reads lines to their end and follows their chain. A last line that is not
