@@ -196,6 +196,8 @@ func TestAKeeperThatCannotBeginSaysWhy(t *testing.T) {
 	}{
 		"no provider": {Options{Provider: "nonsense"}, Refused, "there is no nonsense here"},
 		"dies":        {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "dies"}}, Silent, ""},
+		"dies ready":  {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "dies-ready"}, Patience: time.Hour}, Silent, "without a word"},
+		"fails ready": {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "fails-ready"}, Patience: time.Hour}, Refused, "not today"},
 		"dies later":  {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "dies-later"}}, Silent, "without a word"},
 		"hangs":       {Options{Provider: "memory", Patience: 100 * time.Millisecond, command: []string{"/proc/self/exe", "bad", Argument, "hangs"}}, Silent, "not within 100ms"},
 		"babbles":     {Options{Provider: "memory", command: []string{"/proc/self/exe", "bad", Argument, "babbles"}}, Silent, "duplicate_key"},

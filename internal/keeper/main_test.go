@@ -321,6 +321,26 @@ func badKeeper(how string) int {
 		c, _ := heldCord()
 		_, _ = c.hear(context.Background())
 		return 3
+	case "dies-ready", "fails-ready":
+		c, _ := heldCord()
+		m, err := c.hear(context.Background())
+		if err != nil {
+			return 4
+		}
+		k := &keeper{in: *m.Inputs, cord: c, clock: manual{memory.NewManual(time.Now())}}
+		if _, err := k.claim(); err != nil {
+			return 4
+		}
+		l, _, err := k.listen(context.Background())
+		if err := errors.Join(err, k.at.replace(tokenName, []byte(newToken()+"\n")), c.say(said{Word: ready})); err != nil {
+			return 4
+		}
+		if how == "fails-ready" {
+			_, _ = l.Accept() // it is being called, and does not answer
+			c.fail(errors.Join(errors.New("not today"), os.RemoveAll(k.at.dir)))
+			_, _ = io.Copy(io.Discard, c)
+		}
+		return 3
 	case "deaf":
 		signal.Ignore(unix.SIGTERM)
 		pid := int64(os.Getpid())

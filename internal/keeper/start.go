@@ -123,16 +123,43 @@ func meet(ctx context.Context, c *cord, in Inputs) (*Session, error) {
 	case m.Word != ready:
 		return nil, silent(errors.New("it said " + string(m.Word)))
 	}
+	// A client asks again and again, and what died meanwhile never answers: the
+	// cord says so at once.
+	calling, over := context.WithCancelCause(ctx)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		switch m, err := c.hear(calling); {
+		case calling.Err() != nil:
+		case err != nil:
+			over(silent(err))
+		case m.Word == failed:
+			over(m.failure(in.SessionID))
+		default:
+			over(silent(errors.New("it said " + string(m.Word))))
+		}
+	}()
+	var s *Session
 	r, err := placeOf(in.Dir, in.SessionID).record()
-	if err != nil {
-		return nil, silent(err)
+	if err == nil {
+		s, err = call(calling, in.Dir, r)
 	}
-	s, err := call(ctx, in.Dir, r)
+	over(errCalled)
+	<-heard
+	if why := context.Cause(calling); why != errCalled && ctx.Err() == nil { //nolint:errorlint // the very one
+		if err == nil {
+			s.Close()
+		}
+		return nil, why
+	}
 	if err != nil {
 		return nil, silent(err)
 	}
 	return s, nil
 }
+
+// errCalled ends the listening for the end of a keeper that was being called.
+var errCalled = errors.New("it has answered, or will not")
 
 // spawn starts a keeper, in a session of its own, with nothing of this process
 // but its end of the cord.
