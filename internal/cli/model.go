@@ -46,20 +46,6 @@ which is a process of this host that holds the keys: checkfu model serve.`,
 // defaultGateway is the name of a gateway where none is given.
 const defaultGateway = "default"
 
-// modelPlace is what one gateway has on disk. Relays, which are other users, come
-// as far as the socket of requests; what lies in own is the gateway's user's alone.
-type modelPlace struct{ dir string }
-
-func modelAt(state, name string) modelPlace {
-	return modelPlace{filepath.Join(state, "model", name)}
-}
-
-func (p modelPlace) requests() string { return filepath.Join(p.dir, "s") }
-func (p modelPlace) own() string      { return filepath.Join(p.dir, "own") }
-func (p modelPlace) control() string  { return filepath.Join(p.dir, "own", "control") }
-func (p modelPlace) log() string      { return filepath.Join(p.dir, "own", "log") }
-func (p modelPlace) leases() string   { return filepath.Join(p.dir, "own", "leases") }
-
 // operator is the control of the gateway that a person named: by its name, by the
 // path of its control, or of its directory.
 // Errors: *argument.Error.
@@ -156,7 +142,7 @@ func (m *modelRoute) lease(ctx context.Context, r sandbox.ProvisionRequest) (*na
 	if err != nil {
 		return nil, err
 	}
-	return &native.Lease{Gateway: g.Gateway, Token: g.Token, End: func(ctx context.Context) { m.end(ctx, r.LeaseID) }}, nil
+	return &native.Lease{Gateway: g.Gateway, Token: g.Token, End: func(ctx context.Context) { m.end(ctx, gateway.Ending{LeaseID: r.LeaseID, LeaseEpoch: r.LeaseEpoch}) }}, nil
 }
 
 // leaseEndBound is how long the end of a lease is waited for, whatever became of the
@@ -164,7 +150,7 @@ func (m *modelRoute) lease(ctx context.Context, r sandbox.ProvisionRequest) (*na
 const leaseEndBound = 15 * time.Second
 
 // end ends the lease and keeps its last count. The first answer stands.
-func (m *modelRoute) end(ctx context.Context, leaseID string) {
+func (m *modelRoute) end(ctx context.Context, e gateway.Ending) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ended != nil {
@@ -172,7 +158,7 @@ func (m *modelRoute) end(ctx context.Context, leaseID string) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseEndBound)
 	defer cancel()
-	ended, err := m.operator.End(ctx, leaseID)
+	ended, err := m.operator.End(ctx, e)
 	if m.err = err; err == nil {
 		m.ended = &ended
 	}

@@ -80,7 +80,7 @@ func searched(t *testing.T, m *models, root int, guarded bool) {
 		}
 		return hits, true
 	}
-	if h, _ := count(m.pid, m.key); h.Memory == 0 || h.Environ+h.Cmdline+h.Names+h.Files != 0 {
+	if h, _ := count(m.process.Process.Pid, m.key); h.Memory == 0 || h.Environ+h.Cmdline+h.Names+h.Files != 0 {
 		t.Errorf("the gateway: %+v", h)
 	}
 	all := processes(t, root)

@@ -41,7 +41,8 @@ const (
 type models struct {
 	name     string
 	key      string // the real one
-	pid      int    // of the gateway
+	flags    []string
+	process  *exec.Cmd // the gateway
 	operator gateway.Operator
 	goOn     chan struct{} // a token lets one message end that has begun
 
@@ -92,8 +93,20 @@ func serveModels(t *testing.T) *models {
 	t.Cleanup(upstream.Close)
 	key := filepath.Join(t.TempDir(), "key")
 	write(t, key, m.key+"\n", 0o600)
-	cmd := command(t, "model", "serve", "--name", m.name, "--json", "--anthropic-key-file", key, "--openai-key-file", key,
-		"--anthropic-url", upstream.URL, "--openai-url", upstream.URL)
+	m.flags = []string{"--anthropic-key-file", key, "--openai-key-file", key, "--anthropic-url", upstream.URL, "--openai-url", upstream.URL}
+	m.serve(t)
+	return m
+}
+
+// askModel is a shell line that asks for a message with a token, and says what came.
+func askModel(token string) string {
+	return `wget -q -Y off -O - --header "X-Api-Key: ` + token + `" --header 'Anthropic-Version: 2023-06-01' --header 'Content-Type: application/json' --post-data '{"model":"m","stream":true}' $ANTHROPIC_BASE_URL/v1/messages 2>&1 | grep -o -e '[45][0-9][0-9] [A-Z].*' -e streamed; true`
+}
+
+// serve starts the gateway, which ends with the test, if it has not ended before.
+func (m *models) serve(t *testing.T) {
+	t.Helper()
+	cmd := command(t, append([]string{"model", "serve", "--name", m.name, "--json"}, m.flags...)...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -104,12 +117,15 @@ func serveModels(t *testing.T) *models {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if cmd.ProcessState != nil {
+			return // it was killed
+		}
 		kill(cmd, syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the gateway: %v: %s", err, errs.String())
 		}
 	})
-	m.pid = cmd.Process.Pid
+	m.process = cmd
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
 		t.Fatalf("%v: %s", err, errs.String())
@@ -119,7 +135,6 @@ func serveModels(t *testing.T) *models {
 		t.Fatal(err)
 	}
 	m.operator.Socket = ready.Control
-	return m
 }
 
 // built is where the agent lies, built once.
@@ -253,7 +268,7 @@ func TestModel_StaleLeases(t *testing.T) {
 	two := start()
 	token := func(id string) string { return strings.TrimSpace(inside(t, id, "echo $ANTHROPIC_API_KEY")) }
 	ask := func(id, token string) string {
-		return inside(t, id, `wget -q -Y off -O - --header "X-Api-Key: `+token+`" --header 'Anthropic-Version: 2023-06-01' --header 'Content-Type: application/json' --post-data '{"model":"m","stream":true}' $ANTHROPIC_BASE_URL/v1/messages 2>&1 | grep -o -e '401 Unauthorized' -e streamed`)
+		return inside(t, id, askModel(token))
 	}
 	tokens := map[string]string{one: token(one), two: token(two)}
 	if tokens[one] == tokens[two] {
@@ -280,7 +295,8 @@ func TestModel_StaleLeases(t *testing.T) {
 			t.Errorf("%s: %q", what, got)
 		}
 	}
-	if _, err := m.operator.End(t.Context(), m.live(t, first.RunID).LeaseID); err != nil {
+	second := m.live(t, first.RunID)
+	if _, err := m.operator.End(t.Context(), gateway.Ending{LeaseID: second.LeaseID, LeaseEpoch: second.LeaseEpoch}); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask(two, tokens[two]); got != "401 Unauthorized\n" {
@@ -292,6 +308,46 @@ func TestModel_StaleLeases(t *testing.T) {
 	r := run(t, "session", "exec", one, "--env", "OPENAI_API_KEY=sk-mine", "--", "true")
 	if r.code != 2 || !strings.Contains(r.stderr, "expected no OPENAI_API_KEY beside a model route") || strings.Contains(r.stderr, "sk-mine") {
 		t.Errorf("%+v", r)
+	}
+	// A session ends its own lease, and not the one of who has taken it over.
+	for _, id := range []string{one, two} {
+		mustRun(t, "session", "rm", id)
+	}
+	if l := m.live(t); l.LeaseID != first.LeaseID || l.LeaseEpoch != first.LeaseEpoch+1 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestModel_TheGatewayIsKilled: while it is gone there are no models; the next one
+// of its name has its leases, whose tokens are good as before, and its counts.
+func TestModel_TheGatewayIsKilled(t *testing.T) {
+	m := serveModels(t)
+	for range cap(m.goOn) {
+		m.goOn <- struct{}{}
+	}
+	id := session(t, providers[1], "--model", m.name)
+	ask := func(want string) {
+		t.Helper()
+		if got := inside(t, id, askModel("$ANTHROPIC_API_KEY")); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	ask("streamed\n")
+	before := m.live(t)
+	if err := m.process.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.process.Wait()
+	ask("502 Bad Gateway\n")
+	m.serve(t)
+	if after := m.live(t); after != before || after.Used.Requests != 1 {
+		t.Errorf("%+v, before %+v", after, before)
+	}
+	ask("streamed\n")
+	mustRun(t, "session", "rm", id)
+	s, err := m.operator.Status(t.Context())
+	if err != nil || len(s.Leases) != 1 || s.Leases[0].Live || s.Leases[0].Used.Requests != 2 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
@@ -313,8 +369,7 @@ func TestModel_EachAttendantDiesAlone(t *testing.T) {
 				}
 				defer run(t, "session", "rm", id)
 				reach := func() string {
-					return inside(t, id, through("allowed.test:8443")+
-						`wget -q -Y off -O - --header "X-Api-Key: $ANTHROPIC_API_KEY" --header 'Anthropic-Version: 2023-06-01' --header 'Content-Type: application/json' --post-data '{"model":"m","stream":true}' $ANTHROPIC_BASE_URL/v1/messages 2>/dev/null | grep -o streamed; true`)
+					return inside(t, id, "exec 2>/dev/null; "+through("allowed.test:8443")+askModel("$ANTHROPIC_API_KEY"))
 				}
 				if got := reach(); !strings.HasPrefix(got, "HTTP/1.1 200") || !strings.HasSuffix(got, "streamed\n") {
 					t.Fatalf("%q", got)

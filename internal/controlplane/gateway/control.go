@@ -19,7 +19,7 @@ import (
 // to. Bodies are canonical JSON of closed schemas.
 //
 //	POST /lease   Asked            a lease's terms; answers Grant, with the token
-//	POST /end     {"lease_id":…}   ends it, and what runs of it; answers Ended
+//	POST /end     Ending           ends it, and what runs of it; answers Ended
 //	GET  /status                   answers Status
 const (
 	pathLease  = "/lease"
@@ -81,8 +81,10 @@ type Control struct {
 	Address string // for relays, as in relay.Config
 }
 
-type leaseID struct {
-	LeaseID string `json:"lease_id"`
+// Ending names the epoch of a lease that its holder gives up.
+type Ending struct {
+	LeaseID    string `json:"lease_id"`
+	LeaseEpoch int64  `json:"lease_epoch"`
 }
 
 // failure is what a question that was refused is answered with.
@@ -148,11 +150,11 @@ func (c *Control) answer(r *http.Request) (any, error) {
 		token, err := c.Store.Grant(l)
 		return Grant{Token: token, Gateway: c.Address}, err
 	case "POST " + pathEnd:
-		var id leaseID
-		if err := question(r, &id); err != nil {
+		var e Ending
+		if err := question(r, &e); err != nil {
 			return nil, err
 		}
-		return c.end(r.Context(), id.LeaseID)
+		return c.end(r.Context(), e)
 	case "GET " + pathStatus:
 		return c.status(), nil
 	}
@@ -168,13 +170,16 @@ func question(r *http.Request, v any) error {
 }
 
 // end ends a lease and all that runs of it, and waits for its last counts.
-func (c *Control) end(ctx context.Context, id string) (Ended, error) {
-	lease, err := c.Store.find(id)
+func (c *Control) end(ctx context.Context, e Ending) (Ended, error) {
+	lease, err := c.Store.find(e.LeaseID)
 	if err != nil {
 		return Ended{}, err
 	}
+	failed := c.Store.Revoke(e.LeaseID, e.LeaseEpoch)
+	if _, disk := errors.AsType[*StoreError](failed); failed != nil && !disk {
+		return Ended{}, failed
+	}
 	// A disk that fails keeps no lease alive: it is over in memory.
-	failed := c.Store.Revoke(id)
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	settled := c.Gateway.settle(ctx, lease.RunID)

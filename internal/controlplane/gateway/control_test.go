@@ -70,7 +70,7 @@ func TestControl(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	for range 2 { // the second finds it ended
-		e, err := o.End(t.Context(), "lea_9")
+		e, err := o.End(t.Context(), Ending{"lea_9", 1})
 		if err != nil || !e.Settled || e.Used.Requests != 1 || e.Used.OutputTokens == 0 {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -98,7 +98,7 @@ func TestControlEndsWhatRuns(t *testing.T) {
 	if _, err := io.ReadFull(response.Body, make([]byte, len(anthropicStart))); err != nil {
 		t.Fatal(err)
 	}
-	e, err := o.End(t.Context(), "lea_1") // the fake clock stands
+	e, err := o.End(t.Context(), Ending{"lea_1", 1}) // the fake clock stands
 	if err != nil || !e.Settled || e.Used.Requests != 1 || e.Used.Estimated != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -119,7 +119,7 @@ func TestControlRefuses(t *testing.T) {
 	}{
 		"no run":    {Asked{LeaseID: "l", LeaseEpoch: 1, ExpiresAt: later}, 400, "run_id"},
 		"no time":   {Asked{RunID: "r", LeaseID: "l", LeaseEpoch: 1, ExpiresAt: "tomorrow"}, 400, "tomorrow"},
-		"a fence":   {Asked{RunID: "run_1", LeaseID: "lea_1", LeaseEpoch: 1, ExpiresAt: later}, 409, "expected an epoch above 1, got 1"},
+		"a fence":   {Asked{RunID: "run_1", LeaseID: "lea_1", LeaseEpoch: 1, ExpiresAt: later}, 409, "expected an epoch of at least 2, got 1"},
 		"a run's":   {Asked{RunID: "run_2", LeaseID: "lea_1", LeaseEpoch: 2, ExpiresAt: later}, 400, "run_id"},
 		"a ceiling": {Asked{RunID: "r", LeaseID: "l", LeaseEpoch: 1, ExpiresAt: later, Ceiling: Ceiling{AtOnce: -1}}, 400, "ceiling"},
 	} {
@@ -128,12 +128,12 @@ func TestControlRefuses(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := o.End(t.Context(), "nobody's"); err == nil || !strings.Contains(err.Error(), "no live lease") {
+	if _, err := o.End(t.Context(), Ending{"nobody's", 1}); err == nil || !strings.Contains(err.Error(), "no live lease") {
 		t.Error(err)
 	}
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/lease", ""}, {"POST", "/status", "{}"}, {"GET", "/status?x", ""}, {"GET", "/", ""}, {"DELETE", "/end", ""},
-		{"POST", "/end", `{"lease_id":"a","lease_id":"b"}`}, {"POST", "/end", `{"lease":"a"}`}, {"POST", "/lease", `[]`}, {"POST", "/end", strings.Repeat(" ", maxControlBytes+1)},
+		{"POST", "/end", `{"lease_id":"a","lease_id":"b"}`}, {"POST", "/end", `{"lease":"a"}`}, {"POST", "/end", `{"lease_id":"a"}`}, {"POST", "/lease", `[]`}, {"POST", "/end", strings.Repeat(" ", maxControlBytes+1)},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), c.method, "http://gateway"+c.path, strings.NewReader(c.body))
 		if err != nil {
@@ -183,7 +183,7 @@ func TestOperatorHearsNonsense(t *testing.T) {
 	defer server.Close()
 	o := Operator{path}
 	_, leaseErr := o.Lease(t.Context(), Asked{})
-	_, endErr := o.End(t.Context(), "l")
+	_, endErr := o.End(t.Context(), Ending{"l", 1})
 	_, statusErr := o.Status(t.Context())
 	for _, err := range []error{leaseErr, endErr, statusErr} {
 		if _, ok := errors.AsType[*ControlError](err); !ok {

@@ -105,7 +105,7 @@ func TestUnauthorized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.leases.Revoke("lea_2"); err != nil {
+	if err := s.leases.Revoke("lea_2", 1); err != nil {
 		t.Fatal(err)
 	}
 	late, err := s.leases.Grant(Lease{RunID: "run_3", LeaseID: "lea_3", LeaseEpoch: 1, ExpiresAt: s.clock.now})

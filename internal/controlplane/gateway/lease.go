@@ -53,13 +53,13 @@ type Counts interface {
 // more).
 var ErrNoLease = errors.New("gateway: no live lease")
 
-// FenceError refuses a lease that an equal or a newer epoch of it has overtaken.
+// FenceError refuses who comes with an epoch that a newer one has overtaken.
 type FenceError struct {
 	LeaseID      string
-	Epoch, Newer int64
+	Epoch, Least int64
 }
 
 // Error is one line.
 func (e *FenceError) Error() string {
-	return "lease " + e.LeaseID + ": expected an epoch above " + strconv.FormatInt(e.Newer, 10) + ", got " + strconv.FormatInt(e.Epoch, 10)
+	return "lease " + e.LeaseID + ": expected an epoch of at least " + strconv.FormatInt(e.Least, 10) + ", got " + strconv.FormatInt(e.Epoch, 10)
 }

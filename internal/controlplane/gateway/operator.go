@@ -46,10 +46,10 @@ func (o Operator) Lease(ctx context.Context, a Asked) (Grant, error) {
 	return g, o.ask(ctx, "POST", pathLease, a, &g)
 }
 
-// End ends a lease.
-func (o Operator) End(ctx context.Context, id string) (Ended, error) {
-	var e Ended
-	return e, o.ask(ctx, "POST", pathEnd, leaseID{id}, &e)
+// End ends a lease, as its holder.
+func (o Operator) End(ctx context.Context, e Ending) (Ended, error) {
+	var ended Ended
+	return ended, o.ask(ctx, "POST", pathEnd, e, &ended)
 }
 
 // Status asks the gateway what it is and has.

@@ -282,7 +282,7 @@ func TestKeyIsNowhereElse(t *testing.T) {
 func TestRefusalOfALongBody(t *testing.T) {
 	s := begin(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }, nil)
 	url := throughRelay(t, s)
-	if err := s.leases.Revoke(s.lease.LeaseID); err != nil {
+	if err := s.leases.Revoke(s.lease.LeaseID, 1); err != nil {
 		t.Fatal(err)
 	}
 	r := s.request("POST", "/v1/messages", strings.Repeat(" ", 4<<20))

@@ -127,7 +127,7 @@ func (s *Store) Grant(l Lease) (token string, err error) {
 		return "", &StoreError{s.dir, errors.New("expected at most " + strconv.Itoa(MaxLeases) + " leases")}
 	case h == nil:
 	case l.LeaseEpoch <= old.LeaseEpoch:
-		return "", &FenceError{l.LeaseID, l.LeaseEpoch, old.LeaseEpoch}
+		return "", &FenceError{l.LeaseID, l.LeaseEpoch, old.LeaseEpoch + 1}
 	case l.RunID != old.RunID:
 		return "", &sandbox.Invalid{Field: "run_id", Expected: "the run that the lease was made for", Got: l.RunID}
 	default:
@@ -168,23 +168,29 @@ func (l Lease) validate() error {
 	return nil
 }
 
-// Revoke ends a lease, or does nothing where it has ended. Its epoch stays, so
-// that no older one can be granted.
-// Errors: ErrNoLease for an id that is unknown; *StoreError, after which the lease
-// is over as long as this process lives.
-func (s *Store) Revoke(leaseID string) error {
+// Revoke ends an epoch of a lease, or does nothing where it has ended. The epoch
+// stays, so that no older one can be granted.
+// Errors: ErrNoLease for an id or an epoch that is unknown; *FenceError where a
+// newer epoch holds the lease, which goes on: who lost it does not end it;
+// *StoreError, after which the lease is over as long as this process lives.
+func (s *Store) Revoke(leaseID string, epoch int64) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
 	h := s.leases[leaseID]
-	if h != nil && h.TokenDigest != "" {
+	if h == nil || epoch > h.LeaseEpoch {
+		s.mu.Unlock()
+		return ErrNoLease
+	}
+	if newest := h.LeaseEpoch; epoch < newest {
+		s.mu.Unlock()
+		return &FenceError{leaseID, epoch, newest}
+	}
+	if h.TokenDigest != "" {
 		delete(s.tokens, h.TokenDigest)
 		h.TokenDigest, h.dirty = "", true
 	}
 	s.mu.Unlock()
-	if h == nil {
-		return ErrNoLease
-	}
 	return s.flush(h)
 }
 

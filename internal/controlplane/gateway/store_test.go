@@ -48,10 +48,10 @@ func TestStore(t *testing.T) {
 	if err := errors.Join(s.Add("l", Usage{Requests: 1, InputTokens: 5}), s.Add("l", Usage{Requests: 1})); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(s.Revoke("l"), s.Revoke("l")); err != nil {
+	if err := errors.Join(s.Revoke("l", 2), s.Revoke("l", 2)); err != nil {
 		t.Error(err)
 	}
-	if err := s.Revoke("l2"); !errors.Is(err, ErrNoLease) {
+	if err := s.Revoke("l2", 1); !errors.Is(err, ErrNoLease) {
 		t.Error(err)
 	}
 	if err := s.Add("l2", Usage{}); !errors.Is(err, ErrNoLease) {
@@ -61,13 +61,21 @@ func TestStore(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = s.Grant(good)
-	if fence, ok := errors.AsType[*FenceError](err); !ok || fence.Newer != 2 {
+	if fence, ok := errors.AsType[*FenceError](err); !ok || fence.Least != 3 {
 		t.Error(err)
 	}
 	good.LeaseEpoch = 3 // what the run has used stays
 	second, err := s.Grant(good)
 	if u, usedErr := s.Used("r"); err != nil || usedErr != nil || u != (Usage{Requests: 2, InputTokens: 5}) {
 		t.Errorf("%+v, %v, %v", u, err, usedErr)
+	}
+	// Who lost it does not end it.
+	var fence *FenceError
+	if err := s.Revoke("l", 2); !errors.As(err, &fence) || fence.Least != 3 {
+		t.Error(err)
+	}
+	if err := s.Revoke("l", 4); !errors.Is(err, ErrNoLease) {
+		t.Error(err)
 	}
 	if list := s.List(); len(list) != 1 || !list[0].Live || list[0].Used.Requests != 2 {
 		t.Errorf("%+v", list)
@@ -120,7 +128,7 @@ func TestStoreOutlivesItsProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.Revoke("ended"), s.Add("live", Usage{Requests: 3, OutputTokens: 9})); err != nil {
+	if err := errors.Join(s.Revoke("ended", 1), s.Add("live", Usage{Requests: 3, OutputTokens: 9})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenStore(dir, nil); !errors.Is(err, ErrHeld) {
@@ -238,7 +246,7 @@ func TestStoreDiskFails(t *testing.T) {
 	if err := os.Mkdir(blocker, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.leases.Revoke("lea_1"); err == nil {
+	if err := s.leases.Revoke("lea_1", 1); err == nil {
 		t.Error("an end that is nowhere")
 	}
 	ask(401)

@@ -157,7 +157,7 @@ func TestEnds(t *testing.T) {
 	}{
 		"the client goes":  {func(_ *standing, r *http.Response) { r.Body.Close() }, ""},
 		"the lease ends":   {func(s *standing, _ *http.Response) { s.clock.advance(2 * time.Hour) }, route.ReasonLease},
-		"it is revoked":    {func(s *standing, _ *http.Response) { _ = s.leases.Revoke("lea_1"); s.clock.advance(leaseTime) }, route.ReasonLease},
+		"it is revoked":    {func(s *standing, _ *http.Response) { _ = s.leases.Revoke("lea_1", 1); s.clock.advance(leaseTime) }, route.ReasonLease},
 		"another epoch":    {func(s *standing, _ *http.Response) { s.newer(); s.clock.advance(leaseTime) }, route.ReasonLease},
 		"nothing moves":    {func(s *standing, _ *http.Response) { s.clock.advance(time.Minute) }, route.ReasonLate},
 		"the gateway ends": {func(s *standing, _ *http.Response) { go func() { _ = s.stop() }() }, ""},
