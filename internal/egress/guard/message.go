@@ -29,8 +29,8 @@ type question struct {
 
 // questions packs the A and the AAAA question for name, under ids that nobody
 // can guess.
-func questions(name dnsmessage.Name) ([2]question, error) {
-	var out [2]question
+func questions(name dnsmessage.Name) (*[2]question, error) {
+	out := new([2]question) // names are large, and this is the deepest that a request gets
 	var ids [4]byte
 	_, _ = rand.Read(ids[:]) // never fails
 	for i, t := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA} {
@@ -48,7 +48,7 @@ func questions(name dnsmessage.Name) ([2]question, error) {
 			packed, err = b.Finish()
 		}
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		q.packed = packed
 	}
@@ -80,7 +80,7 @@ func (q *question) read(message []byte) (reply, error) {
 	if err != nil || got.Type != q.asks.Type || got.Class != q.asks.Class || !sameName(&got.Name, &q.asks.Name) {
 		return reply{}, errNotOurs
 	}
-	if _, err := p.Question(); !errors.Is(err, dnsmessage.ErrSectionDone) {
+	if err := p.SkipQuestion(); !errors.Is(err, dnsmessage.ErrSectionDone) {
 		return reply{}, errNotOurs
 	}
 	switch {
@@ -95,7 +95,7 @@ func (q *question) read(message []byte) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	owner, err := records.follow(q.asks.Name)
+	owner, err := records.follow(&q.asks.Name)
 	if err != nil {
 		return reply{}, err
 	}
@@ -128,42 +128,56 @@ func readAnswers(p *dnsmessage.Parser, want dnsmessage.Type) (answers, error) {
 		if errors.Is(err, dnsmessage.ErrSectionDone) {
 			return out, nil
 		}
-		if err != nil {
-			return out, unresolved("message", "a record", err.Error())
-		}
-		var address netip.Addr
 		switch {
+		case err != nil:
 		case h.Class != dnsmessage.ClassINET:
 			err = p.SkipAnswer()
 		case h.Type == dnsmessage.TypeCNAME:
-			var r dnsmessage.CNAMEResource
-			if r, err = p.CNAMEResource(); len(out.aliases) == maxAliases {
-				return out, unresolved("message", "at most 32 aliases", "more")
-			}
-			out.aliases = append(out.aliases, alias{h.Name, r.CNAME})
-		case h.Type == dnsmessage.TypeA && want == dnsmessage.TypeA:
-			var r dnsmessage.AResource
-			r, err = p.AResource()
-			address = netip.AddrFrom4(r.A)
-		case h.Type == dnsmessage.TypeAAAA && want == dnsmessage.TypeAAAA:
-			var r dnsmessage.AAAAResource
-			r, err = p.AAAAResource()
-			address = netip.AddrFrom16(r.AAAA)
+			err = out.alias(p, &h.Name)
+		case h.Type == want:
+			err = out.address(p, &h.Name, want)
 		default:
 			err = p.SkipAnswer()
 		}
 		if err != nil {
 			return out, unresolved("message", "a record", err.Error())
 		}
-		if address.IsValid() {
-			out.addresses = append(out.addresses, owned{h.Name, address})
-		}
 	}
 }
 
-// follow returns where the aliases lead from name.
-func (r *answers) follow(name dnsmessage.Name) (*dnsmessage.Name, error) {
-	at := &name
+func (r *answers) alias(p *dnsmessage.Parser, owner *dnsmessage.Name) error {
+	target, err := p.CNAMEResource()
+	switch {
+	case err != nil:
+		return err
+	case len(r.aliases) == maxAliases:
+		return errors.New("more than 32 aliases")
+	}
+	r.aliases = append(r.aliases, alias{*owner, target.CNAME})
+	return nil
+}
+
+func (r *answers) address(p *dnsmessage.Parser, owner *dnsmessage.Name, family dnsmessage.Type) error {
+	var a netip.Addr
+	if family == dnsmessage.TypeA {
+		four, err := p.AResource()
+		if err != nil {
+			return err
+		}
+		a = netip.AddrFrom4(four.A)
+	} else {
+		six, err := p.AAAAResource()
+		if err != nil {
+			return err
+		}
+		a = netip.AddrFrom16(six.AAAA)
+	}
+	r.addresses = append(r.addresses, owned{*owner, a})
+	return nil
+}
+
+// follow returns where the aliases lead from a name.
+func (r *answers) follow(at *dnsmessage.Name) (*dnsmessage.Name, error) {
 	for hops := 0; ; hops++ {
 		var next *dnsmessage.Name
 		for i := range r.aliases {
