@@ -55,6 +55,8 @@ type sessionLine struct {
 	ExpiresAt  string `json:"expires_at,omitzero"`
 	// Egress is what the guard decided in all, of a session that has ended.
 	Egress *runner.Egress `json:"egress,omitzero"`
+	// Model is what was used of the model route in all, likewise.
+	Model *runner.Model `json:"model,omitzero"`
 }
 
 func lineOf(r keeper.Record) sessionLine {
@@ -131,7 +133,8 @@ and has 90 seconds; then it is killed and what it left is swept, as it is where
 the keeper is gone already. One that cannot be ended does not keep the others.
 
 What the guard of an --allow session let through and refused in all is summed up;
-with --json it stands in the document, which is the last that is kept of it.`,
+with --json it stands in the document, which is the last that is kept of it. So is
+what a --model session used, by its gateway's count.`,
 		Example: "  checkfu session rm ses_0123456789abcdef01234567",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -153,6 +156,7 @@ with --json it stands in the document, which is the last that is kept of it.`,
 				if err != nil { // no reason to keep it
 					a.complain(fmt.Errorf("session %s: what its guard decided cannot be told: %w", id, err))
 				}
+				used := a.modelInAll(dir, id)
 				if err := keeper.End(ctx, dir, id, keeper.Ending{Reclaim: a.reclaim(dir)}); err != nil {
 					failures = append(failures, sessionError(id, err))
 					continue
@@ -161,10 +165,15 @@ with --json it stands in the document, which is the last that is kept of it.`,
 					line = &sessionLine{SessionID: id}
 				}
 				line.State, line.KeeperPID, line.Socket = "ended", 0, ""
-				ended.Sessions = append(ended.Sessions, *line)
 				if line.Egress != nil {
 					sayEgress(a.stderr, "session "+id, line.Egress)
 				}
+				if line.Model, err = used(ctx); err != nil {
+					a.complain(fmt.Errorf("session %s: %w", id, err))
+				} else if line.Model != nil {
+					sayModel(a.stderr, "session "+id, line.Model)
+				}
+				ended.Sessions = append(ended.Sessions, *line)
 				if asJSON {
 					continue
 				}

@@ -346,7 +346,14 @@ func TestModel_TheGatewayIsKilled(t *testing.T) {
 		t.Errorf("%+v, before %+v", after, before)
 	}
 	ask("streamed\n")
-	mustRun(t, "session", "rm", id)
+	// Also where the keeper was killed, which then ended no lease.
+	if err := syscall.Kill(sessions(t)[id].KeeperPID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r := mustRun(t, "session", "rm", id, "--json")
+	if !strings.Contains(r.stdout, `"output_tokens":14,"requests":2,`) || !strings.Contains(r.stderr, "models    2 requests, 22 tokens in (0 cached), 14 out\n") {
+		t.Errorf("%+v", r)
+	}
 	s, err := m.operator.Status(t.Context())
 	if err != nil || len(s.Leases) != 1 || s.Leases[0].Live || s.Leases[0].Used.Requests != 2 {
 		t.Errorf("%+v, %v", s, err)
@@ -371,7 +378,7 @@ func TestModel_EachAttendantDiesAlone(t *testing.T) {
 				}
 				defer run(t, "session", "rm", id)
 				reach := func() string {
-					return inside(t, id, "exec 2>/dev/null; "+through("allowed.test:8443")+askModel("$ANTHROPIC_API_KEY"))
+					return mustRun(t, "session", "exec", id, "--", "sh", "-c", through("allowed.test:8443")+askModel("$ANTHROPIC_API_KEY")).stdout
 				}
 				if got := reach(); !strings.HasPrefix(got, "HTTP/1.1 200") || !strings.HasSuffix(got, "streamed\n") {
 					t.Fatalf("%q", got)
