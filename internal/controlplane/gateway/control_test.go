@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/egress/route"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -195,4 +197,41 @@ func TestOperatorHearsNonsense(t *testing.T) {
 	if _, err := o.Status(gone); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// Whatever is asked, the answer is one of the statuses, in canonical JSON, and a
+// lease is granted only to who asked for one in full.
+func FuzzControl(f *testing.F) {
+	f.Add("POST", "/lease", `{"run_id":"r","lease_id":"l","lease_epoch":1,"expires_at":"2030-01-01T00:00:00.000Z"}`)
+	f.Add("POST", "/end", `{"lease_id":"l","lease_epoch":1}`)
+	f.Add("GET", "/status", ``)
+	f.Add("POST", "/lease", `{"run_id":"r","lease_id":"l","lease_epoch":1,"expires_at":"2030-01-01T00:00:00.000Z","models":["m"],"ceiling":{"at_once":1}}`)
+	s := openStore(f, f.TempDir(), nil)
+	k := key(f)
+	g, err := New(Options{Upstreams: []Upstream{{route.OpenAI, "https://a.test"}}, Keys: map[route.Style]Key{route.OpenAI: k}, Leases: s, Counts: s, Log: io.Discard})
+	if err != nil {
+		f.Fatal(err)
+	}
+	c := &Control{Gateway: g, Store: s, Address: "127.0.0.1:1"}
+	f.Fuzz(func(t *testing.T, method, path, body string) {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+		r.Method, r.RequestURI = method, path
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, r)
+		var granted Grant
+		if method == "POST" && path == "/lease" && w.Code == 200 {
+			if err := canonical.Decode(w.Body.Bytes(), &granted); err != nil || !strings.HasPrefix(granted.Token, route.TokenPrefix) {
+				t.Errorf("%q: %s, %v", body, w.Body, err)
+			}
+			return
+		}
+		if strings.Contains(w.Body.String(), route.TokenPrefix) && !strings.Contains(body, route.TokenPrefix) {
+			t.Errorf("%s %s %q: a token in %s", method, path, body, w.Body)
+		}
+		switch w.Code {
+		case 200, 400, 404, 409:
+		default:
+			t.Errorf("%s %s %q: %d %s", method, path, body, w.Code, w.Body)
+		}
+	})
 }
