@@ -37,6 +37,8 @@ type conformanceFlags struct {
 	explain    string
 	census     string
 	image      string
+	listed     string
+	unlisted   string
 	runner     bool
 	tokenFile  string
 	pin        string
@@ -112,6 +114,8 @@ Exit codes: checkfu help conformance`,
 	flags.StringVar(&f.census, "census", "", "shell command that lists what the provider has on its host, a line each")
 	flags.StringVar(&f.image, "image", "", "image of the machines (default as in checkfu run; over a wire the first fixed image of the envelope, else a reference without bytes)")
 	flags.BoolVar(&f.runner, "through-runner", false, "put the Runner's own checks between the suite and the provider")
+	flags.StringVar(&f.listed, "listed", "", "HOST:PORT that answers, here and to the provider's guard, for allowlist-egress of a provider over a wire; an allowlist will name it")
+	flags.StringVar(&f.unlisted, "unlisted", "", "another, of another host, which no allowlist will name")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token of a unix:, http: or https: target")
 	flags.StringVar(&f.pin, "tls-pin", "", "sha256:… of the public key of an https: target; it alone then says who that is")
 	flags.StringVar(&f.cert, "client-cert", "", "certificate in PEM with which to call an https: target")

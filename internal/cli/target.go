@@ -19,6 +19,7 @@ import (
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/provider/native"
+	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/internal/suite/lab"
 	"github.com/checkfu/checkfu/internal/suite/oracle"
@@ -130,11 +131,13 @@ func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (c
 		return conformance.Target{}, nil, err
 	}
 	var guards native.Egress
+	var open uplink.Host
 	network, labErr := lab.OpenInternet()
 	if labErr == nil {
 		guards = native.Egress{Resolver: network.Resolver(), Within: network.Within}
+		open = uplink.Host{Resolver: network.Resolver().Addr(), Within: network.Within}
 	}
-	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON), all.Options{Egress: guards})
+	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON), all.Options{Egress: guards, Uplink: open})
 	if err != nil || labErr != nil { // what the provider lacks is said rather than what the lab does
 		if err == nil {
 			closeProvider()

@@ -38,6 +38,8 @@ func (f *conformanceFlags) belongs(kind string) error {
 		{"--tls-pin", f.pin, []string{"https"}},
 		{"--client-cert", f.cert, []string{"https"}},
 		{"--client-key", f.key, []string{"https"}},
+		{"--listed", f.listed, []string{"unix", "http", "https", "exec"}},
+		{"--unlisted", f.unlisted, []string{"unix", "http", "https", "exec"}},
 	} {
 		if each.value != "" && !slices.Contains(each.kinds, kind) {
 			return argument.Wrong("%s: expected a target of %s: beside it, got %s:", each.flag, strings.Join(each.kinds, ":, "), kind)
@@ -46,7 +48,31 @@ func (f *conformanceFlags) belongs(kind string) error {
 	if (f.cert == "") != (f.key == "") {
 		return argument.Wrong("--client-cert, --client-key: expected both or neither")
 	}
-	return nil
+	_, err := f.named()
+	return err
+}
+
+// named is the network of --listed and --unlisted, nil where there are none.
+// Errors: *argument.Error.
+func (f *conformanceFlags) named() (*lab.Named, error) {
+	if f.listed == "" && f.unlisted == "" {
+		return nil, nil
+	}
+	if f.listed == "" || f.unlisted == "" {
+		return nil, argument.Wrong("--listed, --unlisted: expected both or neither")
+	}
+	listed, err := argument.Destination("--listed", f.listed)
+	if err != nil {
+		return nil, err
+	}
+	unlisted, err := argument.Destination("--unlisted", f.unlisted)
+	if err != nil {
+		return nil, err
+	}
+	if listed.Host == unlisted.Host {
+		return nil, argument.Unexpected("--unlisted", "another host than --listed names", f.unlisted)
+	}
+	return lab.NewNamed(listed, unlisted), nil
 }
 
 // openWire makes what is served at base a target.
@@ -150,6 +176,10 @@ func remoteTarget(ctx context.Context, c *client.Client, f *conformanceFlags, ne
 	}
 	if target.Image, err = imageFor(envelope, f.image); err != nil {
 		return target, nil, err
+	}
+	if named, err := f.named(); named != nil || err != nil {
+		target.Network = named
+		return target, func() {}, err
 	}
 	if !near || f.plan {
 		return target, func() {}, nil

@@ -11,10 +11,14 @@ import (
 // Allow reads HOST:PORT: one exact name, which is made lower case, and one port.
 // Port 443 is TLS to that name, another is whatever the two sides speak.
 // Errors: *Error, with what is wrong and what to write instead.
-func Allow(s string) (sandbox.Destination, error) {
+func Allow(s string) (sandbox.Destination, error) { return Destination("--allow", s) }
+
+// Destination is Allow for the value of another flag.
+// Errors: *Error.
+func Destination(flag, s string) (sandbox.Destination, error) {
 	const form = "HOST:PORT, as in api.example.com:443"
 	fail := func(hint string) (sandbox.Destination, error) {
-		return sandbox.Destination{}, Unexpected("--allow", form+hint, s)
+		return sandbox.Destination{}, Unexpected(flag, form+hint, s)
 	}
 	switch {
 	case strings.ContainsAny(s, "/@?#"):

@@ -41,6 +41,11 @@ func OpenInternet() (*Internet, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Machines with an open network are let out where the guards are.
+	if err := l.Guard.Set("ipv4/ip_forward", "1"); err != nil {
+		l.Close()
+		return nil, err
+	}
 	for _, n := range []named{listed, unlisted} {
 		l.Resolver.Script(n.destination.Host, egress.Addresses(n.address))
 	}
@@ -110,7 +115,12 @@ func (i *Internet) Accepted(d sandbox.Destination) int64 {
 // itself, and then the proxy that the machine was told of.
 func (i *Internet) Connect(d sandbox.Destination) string {
 	n, _ := find(d)
-	direct := attempt(sandbox.Destination{Host: n.address.String(), Port: d.Port})
+	return orByProxy(attempt(sandbox.Destination{Host: n.address.String(), Port: d.Port}), d)
+}
+
+// orByProxy is a script that does what direct does, and where that does not get
+// through asks the machine's proxy for d.
+func orByProxy(direct string, d sandbox.Destination) string {
 	target := net.JoinHostPort(d.Host, strconv.FormatInt(d.Port, 10))
 	head := `CONNECT ` + target + ` HTTP/1.1\r\nHost: ` + target + `\r\n\r\n`
 	return fmt.Sprintf(`(%s); direct=$?

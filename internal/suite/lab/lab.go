@@ -81,6 +81,10 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
+// OnHost says that the destinations lie on the suite's own host, which a machine
+// with an open network may be kept off too.
+func (l *Lab) OnHost() bool { return true }
+
 // Listed is one of the two.
 func (l *Lab) Listed() sandbox.Destination { return l.listed.address }
 
