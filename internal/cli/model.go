@@ -88,9 +88,10 @@ func (a *app) modelStatus(ctx context.Context, flag, named string) (gateway.Oper
 type modelRoute struct {
 	operator gateway.Operator
 
-	mu    sync.Mutex
-	ended *gateway.Ended
-	err   error
+	mu         sync.Mutex
+	ended      *gateway.Ended
+	err        error
+	relayEnded bool
 }
 
 // route prepares what --model asks for; nil is no route.
@@ -142,7 +143,14 @@ func (m *modelRoute) lease(ctx context.Context, r sandbox.ProvisionRequest) (*na
 	if err != nil {
 		return nil, err
 	}
-	return &native.Lease{Gateway: g.Gateway, Token: g.Token, End: func(ctx context.Context) { m.end(ctx, gateway.Ending{LeaseID: r.LeaseID, LeaseEpoch: r.LeaseEpoch}) }}, nil
+	l := &native.Lease{Gateway: g.Gateway, Token: g.Token}
+	l.End = func(ctx context.Context) {
+		m.end(ctx, gateway.Ending{LeaseID: r.LeaseID, LeaseEpoch: r.LeaseEpoch})
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.relayEnded = l.RelayEnded
+	}
+	return l, nil
 }
 
 // leaseEndBound is how long the end of a lease is waited for, whatever became of the
@@ -177,7 +185,8 @@ func (m *modelRoute) counts() func(context.Context) (runner.Model, error) {
 			u := m.ended.Used
 			return runner.Model{
 				Requests: u.Requests, InputTokens: u.InputTokens, CachedTokens: u.CachedTokens, OutputTokens: u.OutputTokens,
-				Estimated: u.Estimated, UpBytes: u.UpBytes, DownBytes: u.DownBytes, Unsettled: !m.ended.Settled,
+				Estimated: u.Estimated, UpBytes: u.UpBytes, DownBytes: u.DownBytes,
+				Unsettled: !m.ended.Settled, RelayEnded: m.relayEnded,
 			}, nil
 		case m.err != nil:
 			return runner.Model{}, fmt.Errorf("what the model route was used for is not known: %w", m.err)

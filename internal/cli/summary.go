@@ -148,6 +148,9 @@ func (s summary) models(line func(string, string, ...any)) {
 	if m.Unsettled {
 		more += "; a request was still under way"
 	}
+	if m.RelayEnded {
+		more += "; none since the relay ended"
+	}
 	line("models", "%d requests, %d tokens in (%d cached), %d out%s", m.Requests, m.InputTokens, m.CachedTokens, m.OutputTokens, more)
 }
 

@@ -16,6 +16,9 @@ type Model struct {
 	DownBytes    int64 `json:"down_bytes"` // of its answers
 	// Unsettled says that a request was still under way at the count.
 	Unsettled bool `json:"unsettled,omitzero"`
+	// RelayEnded says that the machine's relay was gone before the command: no model
+	// was reached from then on.
+	RelayEnded bool `json:"relay_ended,omitzero"`
 }
 
 // modelBound is how long the gateway's count is waited for.

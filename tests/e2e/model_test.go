@@ -205,6 +205,45 @@ func TestModel_TheGatewayIsKilled(t *testing.T) {
 	}
 }
 
+// TestModel_TheRelayIsKilled: a run says that its models were gone before it was.
+func TestModel_TheRelayIsKilled(t *testing.T) {
+	m := serveModels(t)
+	cmd := command(t, append([]string{"run", "--image", "busybox", "--provider", providers[1], "--model", m.name}, "--", "sh", "-c", "echo begun; read go; "+askModel("$ANTHROPIC_API_KEY"))...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewReader(out)
+	if line, err := said.ReadString('\n'); err != nil || line != "begun\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	pid := attendant(t, cmd.Process.Pid, "checkfu-relay")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "its parent knows", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+		return err != nil
+	})
+	_, _ = io.WriteString(in, "go\n")
+	in.Close()
+	if rest, err := io.ReadAll(said); err != nil || strings.Contains(string(rest), "streamed") {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "models    0 requests, 0 tokens in (0 cached), 0 out; none since the relay ended\n") {
+		t.Errorf("%v: %s", err, errs.String())
+	}
+}
+
 // TestModel_EachAttendantDiesAlone: with the relay killed egress goes on and models
 // are dead; with the guard killed it is the other way round.
 func TestModel_EachAttendantDiesAlone(t *testing.T) {

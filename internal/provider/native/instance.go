@@ -300,6 +300,7 @@ func (in *instance) remove(ctx context.Context) error {
 	if live != nil {
 		live.abandon()
 	}
+	in.judgeRelay()
 	err = errors.Join(err, in.dismiss(ctx), in.disconnect(ctx))
 	in.endLease(ctx)
 	in.closeRoots()

@@ -35,6 +35,9 @@ type Lease struct {
 	// End is called when the relay is gone. It may be called again. It answers
 	// nothing: a lease that could not be ended expires by itself.
 	End func(context.Context)
+	// RelayEnded says, at the End, that the relay was gone before its machine:
+	// nothing of a model was reached from then on. The provider sets it.
+	RelayEnded bool
 }
 
 // takeLease makes the instance's lease, and compiles what its relay is told.
@@ -53,6 +56,21 @@ func (in *instance) takeLease(ctx context.Context) error {
 		Gateway: lease.Gateway, TokenDigest: sandbox.Digest(route.TokenDigest(lease.Token)), ExpiresAt: in.request.ExpiresAt,
 	}.Encode()
 	return err
+}
+
+// judgeRelay notes whether the relay that is about to be dismissed has served until
+// now.
+func (in *instance) judgeRelay() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.relay == nil {
+		return
+	}
+	select {
+	case <-in.relay.Done():
+		in.lease.RelayEnded = true
+	default:
+	}
 }
 
 // endLease ends the lease, if there is one.

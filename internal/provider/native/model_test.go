@@ -45,6 +45,7 @@ func relayMain(config []byte, stubborn bool) {
 type leased struct {
 	token string
 	ends  atomic.Int64
+	last  *Lease
 }
 
 // routed gives p's machines a model route to a gateway that answers every request
@@ -70,7 +71,8 @@ func routed(t *testing.T, p *Provider) *leased {
 	p.opt.Model = &Model{
 		Start: testGuard(p.opt.Dir, "relay").Start,
 		Lease: func(context.Context, sandbox.ProvisionRequest) (*Lease, error) {
-			return &Lease{Gateway: "unix:" + path, Token: l.token, End: func(context.Context) { l.ends.Add(1) }}, nil
+			l.last = &Lease{Gateway: "unix:" + path, Token: l.token, End: func(context.Context) { l.ends.Add(1) }}
+			return l.last, nil
 		},
 	}
 	return l
@@ -127,7 +129,7 @@ func TestModel_BesideEveryNetwork(t *testing.T) {
 // dead, without the guard the other way round.
 func TestModel_TheOtherAttendantLives(t *testing.T) {
 	drivers(t, func(t *testing.T, p *Provider) {
-		routed(t, guarded(p, "plain"))
+		l := routed(t, guarded(p, "plain"))
 		for _, dead := range []string{"relay", "guard"} {
 			id := activate(t, p, allowing(p, listed))
 			in, err := p.find(sandbox.OpExecute, id)
@@ -152,8 +154,8 @@ func TestModel_TheOtherAttendantLives(t *testing.T) {
 			if guard, model := reach(); guard != (dead == "relay") || model != (dead == "guard") {
 				t.Errorf("without the %s: guard %v, model %v", dead, guard, model)
 			}
-			if err := p.Destroy(t.Context(), id); err != nil {
-				t.Error(err)
+			if err := p.Destroy(t.Context(), id); err != nil || l.last.RelayEnded != (dead == "relay") {
+				t.Errorf("%v; the relay ended before its machine: %v", err, l.last.RelayEnded)
 			}
 		}
 	})
