@@ -31,9 +31,11 @@ type Refusal struct {
 // egressBound is how long the guard's word is waited for.
 const egressBound = 10 * time.Second
 
-// egress asks for the guard's word while its machine is still there.
+// egress asks for the guard's word while its machine is still there. A machine
+// with an open network has no guard, but something to be said if it lost its fence.
 func (s *session) egress(ctx context.Context) {
-	if s.Egress == nil || s.record.Profile.NetworkPolicy.Mode != sandbox.NetworkAllowlist {
+	mode := s.record.Profile.NetworkPolicy.Mode
+	if s.Egress == nil || mode == sandbox.NetworkNone {
 		return
 	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), egressBound)
@@ -41,6 +43,9 @@ func (s *session) egress(ctx context.Context) {
 	said, err := s.Egress(asking, s.id)
 	if err != nil {
 		s.record.fail(PhaseRelease, s.spec.hide(err))
+		return
+	}
+	if mode != sandbox.NetworkAllowlist {
 		return
 	}
 	for i := range said.Refused { // a workload chose them

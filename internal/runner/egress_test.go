@@ -10,7 +10,7 @@ import (
 )
 
 // The guard's word is asked for once, after the command and before the machine is
-// gone, of an allowlist alone, and a failure of it is told.
+// gone, and a failure of it is told; with an open network the failure alone is.
 func TestRun_TheGuardsWord(t *testing.T) {
 	allowlist := sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowlist, Destinations: []sandbox.Destination{{Host: "allowed.test", Port: 443}}}
 	word := Egress{Allowed: 2, Refused: []Refusal{{"other\xff.test", 443, "not_allowlisted", 3}}, GuardEnded: true}
@@ -24,6 +24,8 @@ func TestRun_TheGuardsWord(t *testing.T) {
 	}{
 		{"allowlist", allowlist, nil, 1, `"egress":{"allowed":2,"guard_ended":true,"refused":[{"count":3,"host":"other` + "\uFFFD" + `.test","port":443,"reason":"not_allowlisted"}]}`, ""},
 		{"none", sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}, nil, 0, "", ""},
+		{"unrestricted", sandbox.NetworkPolicy{Mode: sandbox.NetworkUnrestricted}, nil, 1, "", ""},
+		{"unrestricted, and a fence was lost", sandbox.NetworkPolicy{Mode: sandbox.NetworkUnrestricted}, errors.New("cut"), 1, "", "cut"},
 		{"a failure", allowlist, errors.New("no log"), 1, "", "no log"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

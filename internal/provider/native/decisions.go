@@ -86,9 +86,15 @@ func (p *Provider) othersDecisions(ctx context.Context, id sandbox.InstanceID, s
 // again it finds a guard that is gone.
 //
 // Blocks: while the guard ends, at most some seconds; ctx.
-// Errors: as those of Decisions; a guard that does not end.
+// Errors: as those of Decisions; a guard that does not end; of an unrestricted
+// instance, that its fence did not stand to the end.
 func (p *Provider) Conclude(ctx context.Context, id sandbox.InstanceID) (Decisions, error) {
 	in, err := p.find(sandbox.OpRelease, id)
+	if err == nil && in.linked() && in.currentState() == sandbox.StateActive {
+		if err := in.hasUplink(); err != nil {
+			return Decisions{}, fmt.Errorf("the fence of the machine was lost, and its link cut: %w", err)
+		}
+	}
 	if err != nil || !in.guarded() {
 		return Decisions{}, err
 	}

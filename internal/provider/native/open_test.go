@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/egress/lab"
@@ -219,5 +220,35 @@ func TestUnrestricted_RefusedByName(t *testing.T) {
 	}
 	if left, err := p.opt.Uplink.Census(); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// Whose fence was taken away is cut off at once, and its run is told.
+func TestUnrestricted_NoFenceNoNetwork(t *testing.T) {
+	l, path := world(t)
+	p := opening(newProvider(t, "runc"), path)
+	id := activate(t, p, unrestricted(p))
+	if _, err := p.Conclude(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	if err := l.Guard.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		c.FlushRuleset()
+		return c.Flush()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the link is cut", func() bool {
+		left, err := p.opt.Uplink.Census()
+		return err == nil && len(left) == 0
+	})
+	if s := sh(t, p, id, "echo hi | nc -w 5 45.33.32.10 80 || echo unreachable; grep -c : /proc/net/dev"); string(s.Stdout) != "unreachable\n1\n" {
+		t.Errorf("%q", s.Stdout)
+	}
+	if _, err := p.Conclude(t.Context(), id); err == nil || !strings.Contains(err.Error(), "the fence of the machine was lost") {
+		t.Errorf("%v", err)
 	}
 }

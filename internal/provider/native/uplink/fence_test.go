@@ -200,3 +200,60 @@ func TestFence_IsOfBothFamilies(t *testing.T) {
 		t.Error("not inet")
 	}
 }
+
+// The name server is reached at its port wherever it lies, and nothing else there:
+// on the host's network, and on the host itself.
+func TestFence_TheNameServerAlone(t *testing.T) {
+	l, h := world(t)
+	send := func(u *Uplink, to netip.AddrPort) {
+		if err := u.do(func() error {
+			c, err := net.Dial("udp4", to.String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte("name?"))
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	h.Resolver = netip.MustParseAddr("10.77.0.10")
+	u := open(t, h, idA)
+	packets := l.Tap.Mark()
+	for _, port := range []uint16{53, 54} {
+		send(u, netip.AddrPortFrom(h.Resolver, port))
+	}
+	send(u, at("10.77.0.11", 53))
+	if err := l.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for flow := range l.Tap.Since(packets) {
+		switch to := flow.Destination; {
+		case to == netip.AddrPortFrom(h.Resolver, 53):
+			asked++
+		case !policy.Public(to.Addr()) && to.Addr().Is4():
+			t.Errorf("a packet left the host: %v", flow)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("%d flows to the name server", asked)
+	}
+
+	h.Resolver = netip.MustParseAddr("10.201.0.1") // the host's own
+	local := open(t, h, idB)
+	inbox, err := l.Guard.ListenPacket(netip.AddrPortFrom(h.Resolver, 53))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inbox.Close()
+	send(local, netip.AddrPortFrom(h.Resolver, 53))
+	inbox.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if n, from, err := inbox.ReadFrom(make([]byte, 99)); err != nil || n != 5 {
+		t.Errorf("%d from %v, %v", n, from, err)
+	}
+	if _, err := local.dial("tcp4", netip.AddrPortFrom(h.Resolver, 443)); err == nil {
+		t.Error("another port of the host is reached")
+	}
+}

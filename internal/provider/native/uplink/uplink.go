@@ -213,13 +213,24 @@ func (u *Uplink) Watch(tick *time.Ticker, lost func(error)) {
 				return
 			case <-tick.C:
 			}
-			if err := u.Holds(); err != nil {
+			if err := u.lost(); err != nil {
 				_ = u.host.within(func() error { return cut(u.id) })
 				lost(err)
 				return
 			}
 		}
 	}()
+}
+
+// lost is why the fence does not hold, asked again where it seems so: a list that
+// the kernel gave while other tables came and went may be short of some of it.
+func (u *Uplink) lost() (err error) {
+	for range 3 {
+		if err = u.Holds(); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // Close removes the link and then the fence. The machine's processes should have

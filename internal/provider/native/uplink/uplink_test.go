@@ -342,3 +342,59 @@ func (u *Uplink) listen() (l net.Listener, err error) {
 	})
 	return l, err
 }
+
+// A fence is seen to hold, however many others come and go meanwhile.
+func TestHolds_WhileOthersComeAndGo(t *testing.T) {
+	_, h := world(t)
+	u := open(t, h, idA)
+	over := make(chan error, 4)
+	for i := range cap(over) {
+		go func() {
+			var err error
+			for range 10 {
+				var other *Uplink
+				if other, err = h.Open(fmt.Sprintf("%032x", i)); err == nil {
+					err = other.Close(context.Background())
+				}
+				if err != nil {
+					break
+				}
+			}
+			over <- err
+		}()
+	}
+	looks := 0
+	for left := cap(over); left > 0; looks++ {
+		select {
+		case err := <-over:
+			if err != nil {
+				t.Error(err)
+			}
+			left--
+		default:
+			if err := u.lost(); err != nil {
+				t.Fatalf("after %d looks: %v", looks, err)
+			}
+		}
+	}
+	t.Logf("%d looks", looks)
+}
+
+// What an unrestricted network costs a start and an end.
+func BenchmarkOpen(b *testing.B) {
+	l, err := lab.Open(lab.SocketFile)
+	if err != nil {
+		b.Skip(err)
+	}
+	defer l.Close()
+	h := &Host{Resolver: lab.ResolverAddr.Addr(), Within: l.Guard.Do}
+	for b.Loop() {
+		u, err := h.Open(idA)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := u.Close(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
