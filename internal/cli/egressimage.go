@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/checkfu/checkfu/internal/egress/lab"
 	"github.com/checkfu/checkfu/internal/egress/matrix"
 	"github.com/checkfu/checkfu/internal/image"
 )
@@ -23,7 +24,7 @@ import (
 // binary: the harness of real Runs. So the matrix needs no image of anybody's. It
 // has a name of its own, and remove takes it out again.
 func harnessImage(ctx context.Context, store *image.Store) (reference string, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "checkfu-egress-image-")
+	dir, err := lab.Scratch()
 	if err != nil {
 		return "", nil, err
 	}

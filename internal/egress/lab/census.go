@@ -15,8 +15,10 @@ import (
 // scratchPrefix is before the process id in the name of a lab's directory.
 const scratchPrefix = "checkfu-egress-lab-"
 
-// scratch makes the directory of the socket files.
-func scratch() (string, error) {
+// Scratch makes a directory that Sweep finds if this process is killed.
+// Ownership: the caller removes it.
+// Errors: *Error.
+func Scratch() (string, error) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", scratchPrefix, os.Getpid()))
 	if err != nil {
 		return "", &Error{"make a directory", err}
@@ -24,8 +26,8 @@ func scratch() (string, error) {
 	return dir, nil
 }
 
-// Sweep removes the directories of labs whose process is gone, and returns them.
-// Everything else of such a lab went with the process.
+// Sweep removes the directories of Scratch whose process is gone, and returns them.
+// Everything else of a lab went with its process.
 func Sweep() (removed []string) {
 	found, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*"))
 	for _, dir := range found {

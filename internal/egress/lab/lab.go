@@ -97,7 +97,7 @@ func Open(topology Topology) (*Lab, error) {
 }
 
 func (l *Lab) build() error {
-	dir, err := scratch()
+	dir, err := Scratch()
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,11 @@ func noLog(t *trial) error {
 	if err := own.passes("allowed.test:443", public); err != nil {
 		return err
 	}
-	own.guard.log.close()
+	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	defer cancel()
+	if err := own.guard.log.shut(ctx); err != nil {
+		return blind(err)
+	}
 	var status int
 	var got []byte
 	s, err := own.watch(func() error {

@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/egress/guard"
@@ -134,6 +138,43 @@ func (j *journal) close() {
 	j.pipe.Close()
 	syscall.ForkLock.RUnlock()
 	<-j.done
+}
+
+// shut is close, and waits until nobody has the reading end any more. A child with a
+// user namespace of its own has it between fork and exec, whatever ForkLock says.
+// Errors: of ctx; then what the guard writes may still go somewhere.
+func (j *journal) shut(ctx context.Context) error {
+	raw, err := j.pipe.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var writing int
+	var failed error
+	// Not by Fd, which would let a read of it block for ever.
+	err = raw.Control(func(fd uintptr) {
+		writing, failed = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("open the other end of the log: %w", err)
+	}
+	defer unix.Close(writing)
+	j.close()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		poll := []unix.PollFd{{Fd: int32(writing)}}
+		if _, err := unix.Poll(poll, 0); err != nil && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("poll", err)
+		}
+		if poll[0].Revents&unix.POLLERR != 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the log still has a reader: %w", ctx.Err())
+		}
+	}
 }
 
 func ofKind(lines []guard.Line, kind guard.Kind) []guard.Line {

@@ -157,6 +157,8 @@ func TestVerdicts(t *testing.T) {
 		{"no mutants", Report{Rows: []report.Row{pass}}, report.Partial, report.ExitIncomplete},
 		{"not run", Report{Rows: []report.Row{pass, {ID: "A01/veth/both", Status: report.Blocked}}, Mutants: []Mutant{killed}}, report.Partial, report.ExitIncomplete},
 		{"filtered", Report{Filters: []string{"E"}, Rows: []report.Row{pass}, Mutants: []Mutant{killed}}, report.Partial, report.ExitIncomplete},
+		{"the one skip there is", Report{Rows: []report.Row{pass, {ID: "E52/veth/both", Status: report.Skip}}, Mutants: []Mutant{killed}}, report.Conformant, 0},
+		{"another skip", Report{Rows: []report.Row{pass, {ID: "D37/veth/both", Status: report.Skip}}, Mutants: []Mutant{killed}}, report.Partial, report.ExitIncomplete},
 		{"nothing", Report{}, report.Partial, report.ExitIncomplete},
 	} {
 		r := c.report

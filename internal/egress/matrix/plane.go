@@ -41,7 +41,7 @@ func openPlane(l *lab.Lab) (_ *plane, err error) {
 			p.close()
 		}
 	}()
-	if p.dir, err = os.MkdirTemp("", "checkfu-egress-plane-"); err != nil {
+	if p.dir, err = lab.Scratch(); err != nil {
 		return nil, err
 	}
 	if p.leases, err = gateway.OpenStore(p.dir, nil); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/checkfu/checkfu/internal/egress/lab"
 	"github.com/checkfu/checkfu/internal/egress/policy"
 )
 
@@ -109,7 +110,7 @@ func searchDomain(t *trial) error {
 
 // rooted starts a guard that has other files in its root, and nobody else does.
 func (t *trial) rooted(files map[string]string, f func(*trial) error) error {
-	dir, err := os.MkdirTemp("", "checkfu-egress-root-")
+	dir, err := lab.Scratch()
 	if err != nil {
 		return err
 	}
