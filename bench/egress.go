@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
 const (
 	ours         = "guard"
-	ourTLS       = "guard, mode tls"
-	theOther     = "guard, the other build"
-	egressSlice  = 1500 * time.Millisecond
+	ourTLS       = "guard (tls)"
+	theOther     = "guard (the other build)"
+	egressSlice  = 1200 * time.Millisecond
 	egressRounds = 5 // that count
 	heldTunnels  = 1000
 	heldBytes    = 64 << 10
@@ -258,11 +259,12 @@ func (r *report) compare(all []proxy, got map[string]map[string]samples, of stri
 	}
 }
 
-func eachSide(all []proxy, got map[string]map[string]samples, of, format string) (text string) {
+func eachSide(all []proxy, got map[string]map[string]samples, of, format string) string {
+	var each []string
 	for _, p := range all {
 		if s := got[p.name][of]; s != nil {
-			text += fmt.Sprintf("%s "+format+", ", p.name, s.median())
+			each = append(each, fmt.Sprintf("%s "+format, p.name, s.median()))
 		}
 	}
-	return text
+	return strings.Join(each, ", ")
 }
