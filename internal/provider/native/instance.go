@@ -206,7 +206,7 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 		if m != nil {
 			err = errors.Join(err, m.Destroy(undo))
 		}
-		return nil, errors.Join(err, in.dismiss(undo), in.disconnect(undo))
+		return nil, errors.Join(err, in.dismiss(undo), in.disconnect())
 	}
 	return m, nil
 }
@@ -301,7 +301,7 @@ func (in *instance) remove(ctx context.Context) error {
 		live.abandon()
 	}
 	in.judgeRelay()
-	err = errors.Join(err, in.dismiss(ctx), in.disconnect(ctx))
+	err = errors.Join(err, in.dismiss(ctx), in.disconnect())
 	in.endLease(ctx)
 	in.closeRoots()
 	if err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at)); err != nil {

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -97,13 +96,13 @@ func (in *instance) hasUplink() error {
 }
 
 // disconnect takes the machine's network away.
-func (in *instance) disconnect(ctx context.Context) error {
+func (in *instance) disconnect() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.uplink == nil {
 		return nil
 	}
-	if err := in.uplink.Close(ctx); err != nil {
+	if err := in.uplink.Close(); err != nil {
 		return err
 	}
 	in.uplink = nil

@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -60,6 +59,9 @@ const maxLinks = 1 << (32 - 15 - 2)
 
 // Open makes a machine's namespace with a link out of it. id names the machine,
 // 32 hex characters. Nothing is left on an error.
+//
+// Blocks: as long as the kernel takes to make links and tables, some milliseconds on
+// a quiet host; it waits for nobody.
 // Errors: *Error.
 func (h *Host) Open(id string) (*Uplink, error) {
 	resolver, err := h.NameServer()
@@ -235,8 +237,10 @@ func (u *Uplink) lost() (err error) {
 
 // Close removes the link and then the fence. The machine's processes should have
 // ended: to one that lives the network is gone.
+//
+// Blocks: as Open does.
 // Errors: *Error; it may be called again.
-func (u *Uplink) Close(ctx context.Context) error {
+func (u *Uplink) Close() error {
 	select {
 	case <-u.done:
 	default:

@@ -69,7 +69,7 @@ func open(t *testing.T, h *Host, id string) *Uplink {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := u.Close(context.Background()); err != nil {
+		if err := u.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -229,7 +229,7 @@ func TestOpen_MachinesDoNotSeeEachOther(t *testing.T) {
 			if err == nil {
 				seen <- u.Address()
 				_, err = u.dial("tcp4", at("45.33.32.10", 443))
-				err = errors.Join(err, u.Holds(), u.Close(context.Background()))
+				err = errors.Join(err, u.Holds(), u.Close())
 			}
 			results <- err
 		}()
@@ -354,7 +354,7 @@ func TestHolds_WhileOthersComeAndGo(t *testing.T) {
 			for range 10 {
 				var other *Uplink
 				if other, err = h.Open(fmt.Sprintf("%032x", i)); err == nil {
-					err = other.Close(context.Background())
+					err = other.Close()
 				}
 				if err != nil {
 					break
@@ -393,7 +393,7 @@ func BenchmarkOpen(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := u.Close(context.Background()); err != nil {
+		if err := u.Close(); err != nil {
 			b.Fatal(err)
 		}
 	}
