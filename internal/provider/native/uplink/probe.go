@@ -88,16 +88,25 @@ func nameServer(files []string) (netip.Addr, error) {
 		if err != nil {
 			continue
 		}
-		for line := range strings.Lines(string(text)) {
-			f := strings.Fields(line)
-			if len(f) < 2 || f[0] != "nameserver" {
-				continue
-			}
-			if a, err := netip.ParseAddr(f[1]); err == nil && a.Unmap().Is4() && !a.Unmap().IsLoopback() && !a.Unmap().IsUnspecified() {
-				return a.Unmap(), nil
-			}
+		if a, ok := reachable(string(text)); ok {
+			return a, nil
 		}
 	}
 	return netip.Addr{}, &Lack{"no name server that a machine could ask is in " + strings.Join(files, " or "),
 		"name one there at an IPv4 address that is not loopback"}
+}
+
+// reachable is the first name server of a resolv.conf that a machine can reach.
+func reachable(text string) (netip.Addr, bool) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		a, err := netip.ParseAddr(f[1])
+		if a = a.Unmap(); err == nil && a.Is4() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
 }

@@ -62,3 +62,15 @@ func TestNameServer(t *testing.T) {
 		}
 	}
 }
+
+func FuzzReachable(f *testing.F) {
+	for _, seed := range []string{"nameserver 127.0.0.53\nnameserver 9.9.9.9\n", "nameserver ::ffff:8.8.4.4", "nameserver fe80::1%eth0\n", "\x00nameserver 1\r\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, ok := reachable(text)
+		if ok != a.IsValid() || ok && (!a.Is4() || a.IsLoopback() || !strings.Contains(text, "nameserver")) {
+			t.Errorf("%q: %s, %v", text, a, ok)
+		}
+	})
+}
