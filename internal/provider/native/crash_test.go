@@ -99,7 +99,7 @@ func childProvider(step func(string)) *Provider {
 }
 
 func childEnv(p *Provider, more ...string) []string {
-	return append(append(os.Environ(), more...), "CHILD_DIR="+p.opt.Dir, "CHILD_DRIVER="+p.opt.Driver.Name(),
+	return append(append(os.Environ(), more...), "CHILD_DIR="+p.opt.Dir, "CHILD_CGROUP="+cgroupParent, "CHILD_DRIVER="+p.opt.Driver.Name(),
 		"CHILD_IMAGE="+shared.img.Reference, "CHILD_STORE="+filepath.Join(shared.dir, "images"), "CHILD_INIT="+p.initPath)
 }
 

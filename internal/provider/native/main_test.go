@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 	shared.dir = dir
 	code := m.Run()
 	os.RemoveAll(dir)
+	removeCgroups()
 	os.Exit(code)
 }
 
@@ -229,8 +231,23 @@ func showExit(s sandbox.Settlement) string {
 	return s.Exit.Signal
 }
 
-// cgroupParent is this test's own, so that its census sees nobody else's.
-const cgroupParent = "checkfu-native-test"
+// cgroupParent is this test's own and its children's, so that its census sees
+// nobody else's, also where the same test runs twice on a host.
+var cgroupParent = func() string {
+	if parent := os.Getenv("CHILD_CGROUP"); parent != "" {
+		return parent
+	}
+	return "checkfu-native-test-" + strconv.Itoa(os.Getpid())
+}()
+
+// removeCgroups takes away what is empty of it.
+func removeCgroups() {
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent)
+	v2, _ := filepath.Glob("/sys/fs/cgroup/" + cgroupParent)
+	for _, dir := range append(v1, v2...) {
+		os.Remove(dir)
+	}
+}
 
 func readText(t testing.TB, path string) string {
 	t.Helper()
