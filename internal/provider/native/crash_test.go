@@ -54,6 +54,9 @@ func crashChild(step string) {
 	if path := os.Getenv("CHILD_UPLINK"); path != "" {
 		r.Profile.NetworkPolicy = unrestricted(opening(p, path)).Profile.NetworkPolicy
 	}
+	if os.Getenv("CHILD_DURABLE") != "" {
+		durableChild(p)
+	}
 	h, err := p.Provision(context.Background(), r)
 	childFailed(err)
 	id := h.Value.InstanceID

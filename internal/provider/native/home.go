@@ -58,12 +58,16 @@ func mountHome(at place, bytes int64, all []tree) error {
 	}
 	options := "mode=0711"
 	if bytes > 0 {
-		inodes := min(max(bytes/4096, 1024), 1<<20)
-		options += ",size=" + strconv.FormatInt(bytes, 10) + ",nr_inodes=" + strconv.FormatInt(inodes, 10)
+		options += ",size=" + strconv.FormatInt(bytes, 10) + ",nr_inodes=" + strconv.FormatInt(inodes(bytes), 10)
 	}
 	if err := mountNoSwap(at.home(), options); err != nil {
 		return err
 	}
+	return layoutHome(at, all)
+}
+
+// layoutHome makes the trees of a new home.
+func layoutHome(at place, all []tree) error {
 	if err := errors.Join(os.Chown(at.home(), 0, IDBase), os.Chmod(at.home(), 0o710), mkdirOwned(filepath.Join(at.home(), "mounts"), 0o711, 0)); err != nil {
 		return err
 	}

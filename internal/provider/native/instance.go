@@ -13,6 +13,7 @@ import (
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
+	"github.com/checkfu/checkfu/internal/snapshot"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -51,14 +52,16 @@ type instance struct {
 	relay   Attendant      // likewise
 	uplink  *uplink.Uplink // likewise
 
-	removing chan struct{} // holds a token for each removal, and has room for one
+	kept      *snapshot.Hold // of an instance that is being resumed, until it is made
+	capturing chan struct{}  // holds a token for each capture, and has room for one
+	removing  chan struct{}  // holds a token for each removal, and has room for one
 }
 
 func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest, root *image.Root) *instance {
 	return &instance{
 		p: p, id: id, request: r, digest: profileDigest(r.Profile), image: root, env: root.Config.Env,
 		trees: trees(r.Mounts), state: sandbox.StateProvisioning, roots: map[string]*contain.Root{},
-		removing: make(chan struct{}, 1),
+		removing: make(chan struct{}, 1), capturing: make(chan struct{}, 1),
 	}
 }
 
@@ -84,11 +87,7 @@ func (in *instance) allocate(ctx context.Context) error {
 	if err := os.Mkdir(in.at.machine(), 0o700); err != nil {
 		return err
 	}
-	disk := r.Profile.ResourceLimits.DiskBytes
-	if p.twinHome.noDiskLimit {
-		disk = 0
-	}
-	if err := mountHome(in.at, disk, in.trees); err != nil {
+	if err := in.makeHome(ctx); err != nil {
 		return err
 	}
 	p.opt.Step("home")
@@ -129,8 +128,9 @@ func (in *instance) currentState() sandbox.State {
 	return in.state
 }
 
-// activation is a start that a removal can cut short and must wait for: a
-// machine that came up after its removal would belong to nobody.
+// activation is a start, or a capture, that a removal can cut short and must wait
+// for: a machine that came up after its removal would belong to nobody, and of a
+// home that goes on being written to there is no snapshot.
 type activation struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -178,8 +178,8 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 		ID: string(in.id), StateDir: in.at.machine(), Rootfs: in.at.root(), Hostname: "checkfu", IDBase: IDBase,
 		Limits: machine.Limits{
 			CPUMillis: limits.CPUMillis,
-			// The homes are memory: what the instance may hold in all is both.
-			MemoryBytes: limits.MemoryBytes + limits.DiskBytes,
+			// Where the home is memory, what the instance may hold in all is both.
+			MemoryBytes: limits.MemoryBytes + in.homeMemory(),
 			Processes:   limits.MaxProcesses,
 		},
 		Binds: []machine.Bind{{Source: in.p.initPath, Destination: machine.InitPath, ReadOnly: true}},

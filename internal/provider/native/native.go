@@ -10,7 +10,9 @@
 //	instances/ID/record.json  written before anything else is made
 //	instances/ID/skeleton     mount points and /etc/passwd, lower layer of root
 //	instances/ID/root         read-only overlay of skeleton and image
-//	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control
+//	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control;
+//	                          of a durable one the image beside it, mounted
+//	instances/ID/home.image   the image, of a durable one only
 //	instances/ID/machine      the driver's own state
 //	instances/ID/egress       the sockets of its guard and its relay, where it has one
 //	instances/ID/decisions    the guard's log, of an allowlist machine only
@@ -18,8 +20,10 @@
 //
 // Trusts: its own directory, the image store, the driver. Does not trust: the
 // workload, and anything it can write.
-// Retention: ephemeral_zdr only. Homes are tmpfs, never swapped, charged to
-// the instance; nothing the workload writes reaches a disk.
+// Retention: of ephemeral_zdr homes are tmpfs, never swapped, charged to the
+// instance; nothing the workload writes reaches a disk. Of durable, where it is
+// offered, they are images on the disk, and snapshots/ beside instances/ holds
+// those that are kept (see package snapshot).
 // Errors: *sandbox.Error as the contract says.
 // Concurrency: every member may be called at once; lifecycle changes of one
 // instance are compare-and-set under its lock, commands run side by side.
@@ -45,6 +49,7 @@ import (
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
+	"github.com/checkfu/checkfu/internal/snapshot"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -74,6 +79,9 @@ type Options struct {
 	Uplink *uplink.Host
 	// Model gives every machine a model route; nil gives none.
 	Model *Model
+	// Durable offers durable retention too, where the host can: homes in images on
+	// the disk, and snapshots of them.
+	Durable bool
 	// Now is the clock of timestamps and expiry; nil is time.Now.
 	Now func() time.Time
 	// Step, if set, is called with the name of each step of the lifecycle just
@@ -93,6 +101,9 @@ type Provider struct {
 	linkable  bool // likewise for an unrestricted network
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
+
+	snapshots *snapshot.Store // nil without durable retention
+	undurable error           // why that is so
 }
 
 // twinHome are the controls that this package, not the driver, sets; tests
@@ -123,8 +134,10 @@ func New(opt Options) (*Provider, error) {
 	}
 	p := &Provider{opt: opt, instances: map[sandbox.InstanceID]*instance{}}
 	var err error
-	p.initPath, err = installInit(filepath.Join(opt.Dir, "bin"), opt.Init)
-	return p, err
+	if p.initPath, err = installInit(filepath.Join(opt.Dir, "bin"), opt.Init); err != nil {
+		return nil, err
+	}
+	return p, p.openSnapshots()
 }
 
 // installInit puts the guest init where machines can bind it, once per build.
@@ -159,6 +172,7 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 // envelope is the full one, without what this host or this program lacks.
 func (p *Provider) envelope() sandbox.Capabilities {
 	c := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
+	p.keeps(&c)
 	if p.opt.Egress == nil {
 		c.EgressCertification = sandbox.EgressUnsupported
 		c.NetworkModes = slices.DeleteFunc(c.NetworkModes, func(m sandbox.NetworkMode) bool { return m == sandbox.NetworkAllowlist })
@@ -199,58 +213,69 @@ func (p *Provider) refuseLacks(ctx context.Context) error {
 // Provision writes the record, mounts the home and the root, and prepares
 // every declared mount. No process is started yet.
 func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
-	var none sandbox.Handoff[sandbox.Instance]
+	in, err := p.create(ctx, r, nil)
+	if err != nil {
+		return sandbox.Handoff[sandbox.Instance]{}, err
+	}
+	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(sandbox.OpProvision, in.id)}, nil
+}
+
+// create makes an instance in provisioning, its home out of a snapshot if one is
+// given. Its errors are those of provision.
+func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept *snapshot.Hold) (*instance, error) {
 	if err := r.Validate(); err != nil {
-		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonInvalidRequest, err)
+		return nil, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonInvalidRequest, err)
 	}
 	if err := p.refuseUnlinkable(r); err != nil {
-		return none, err
+		return nil, err
 	}
 	if err := p.admit(r); err != nil {
-		return none, err
+		return nil, err
 	}
 	deadline, err := r.ExpiresAt.Time()
 	if err != nil || !deadline.After(p.opt.Now()) {
-		return none, sandbox.Conflict(sandbox.OpProvision, "expires_at in the future", string(r.ExpiresAt))
+		return nil, sandbox.Conflict(sandbox.OpProvision, "expires_at in the future", string(r.ExpiresAt))
 	}
 	if err := ctx.Err(); err != nil {
-		return none, err
+		return nil, err
 	}
 	if err := p.refuseLacks(ctx); err != nil {
-		return none, err
+		return nil, err
 	}
 	root, err := p.opt.Images.Rootfs(ctx, string(sandbox.ImageDigest(r.RootImage)))
 	if err != nil {
-		return none, sandbox.Failed(sandbox.OpProvision, "root_image", err)
+		return nil, sandbox.Failed(sandbox.OpProvision, "root_image", err)
 	}
 	in := newInstance(p, newInstanceID(), r, root)
+	in.kept = kept
 	if err := in.findNameServer(); err != nil {
 		root.Release()
-		return none, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
+		return nil, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
 	}
 	if in.guarded() {
 		if in.policy, err = p.compile(in.id, r); err != nil {
 			root.Release()
-			return none, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
+			return nil, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)
 		}
 	}
 	if err := in.takeLease(ctx); err != nil {
 		in.endLease(context.WithoutCancel(ctx))
 		root.Release()
-		return none, sandbox.Failed(sandbox.OpProvision, "model_route", err)
+		return nil, sandbox.Failed(sandbox.OpProvision, "model_route", err)
 	}
 	if err := in.allocate(ctx); err != nil {
 		// The caller's context may be what ended it; undoing has its own bound.
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
 		defer cancel()
-		return none, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, errors.Join(err, in.remove(undo)))
+		return nil, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, errors.Join(err, in.remove(undo)))
 	}
+	in.kept = nil
 	p.mu.Lock()
 	p.instances[in.id] = in
 	p.mu.Unlock()
 	in.expireAt(deadline)
 	p.opt.Step("provisioned")
-	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(sandbox.OpProvision, in.id)}, nil
+	return in, nil
 }
 
 // rollback undoes op. It knows the id that was allocated and nothing of the
@@ -281,7 +306,7 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 		return refuse(sandbox.RequireNetworkPolicy, string(r.Profile.NetworkPolicy.Mode), modes(envelope))
 	case r.Profile.NetworkPolicy.RequiredEgressCertification == sandbox.EgressSecurityBoundary:
 		return refuse(sandbox.RequireNetworkPolicy, string(sandbox.EgressSecurityBoundary), string(envelope.EgressCertification))
-	case r.Profile.RetentionMode != sandbox.RetentionEphemeralZDR:
+	case !slices.Contains(envelope.RetentionModes, r.Profile.RetentionMode):
 		return refuse(sandbox.RequireRetention, string(r.Profile.RetentionMode), string(sandbox.RetentionEphemeralZDR))
 	}
 	if axis := r.Profile.ResourceLimits.Within(envelope.MinimumResources, envelope.MaximumResources); axis != "" {
@@ -323,46 +348,6 @@ func (p *Provider) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox
 		return none, err
 	}
 	return sandbox.Handoff[sandbox.Instance]{Value: in.describe(), Rollback: p.rollback(sandbox.OpActivate, id)}, nil
-}
-
-// Snapshot is forbidden: every profile of this envelope is zero retention.
-func (p *Provider) Snapshot(_ context.Context, id sandbox.InstanceID, _ sandbox.SnapshotRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
-	if _, err := p.find(sandbox.OpSnapshot, id); err != nil {
-		return sandbox.Handoff[sandbox.Snapshot]{}, err
-	}
-	return sandbox.Handoff[sandbox.Snapshot]{}, sandbox.Forbidden(sandbox.OpSnapshot, id)
-}
-
-// CloneSnapshot is unavailable: there are no snapshots.
-func (p *Provider) CloneSnapshot(context.Context, sandbox.CloneRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
-	return sandbox.Handoff[sandbox.Snapshot]{}, sandbox.Unavailable(sandbox.OpCloneSnapshot, sandbox.RequireSnapshots, "true", "false")
-}
-
-// Resume is unavailable: there are no snapshots.
-func (p *Provider) Resume(context.Context, sandbox.ResumeRequest) (sandbox.Handoff[sandbox.Instance], error) {
-	return sandbox.Handoff[sandbox.Instance]{}, sandbox.Unavailable(sandbox.OpResume, sandbox.RequireSnapshots, "true", "false")
-}
-
-// DestroySnapshot succeeds: a snapshot that does not exist is gone.
-func (p *Provider) DestroySnapshot(context.Context, sandbox.SnapshotID) error { return nil }
-
-// Release destroys every trace of the instance. There is nothing left to undo
-// afterwards, so its rollback settles at once.
-func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, _ sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
-	in, err := p.find(sandbox.OpRelease, id)
-	if err != nil {
-		return sandbox.Handoff[sandbox.Released]{}, err
-	}
-	if state := in.currentState(); state != sandbox.StateActive {
-		return sandbox.Handoff[sandbox.Released]{}, sandbox.Conflict(sandbox.OpRelease, string(sandbox.StateActive), string(state))
-	}
-	if err := p.destroy(ctx, sandbox.OpRelease, id); err != nil {
-		return sandbox.Handoff[sandbox.Released]{}, err
-	}
-	return sandbox.Handoff[sandbox.Released]{
-		Value:    sandbox.Released{Disposition: sandbox.DispositionDestroyed},
-		Rollback: func(context.Context) error { return nil },
-	}, nil
 }
 
 // Destroy ends one instance and removes all of it. An id that this process

@@ -48,6 +48,7 @@ func (p place) record() string   { return filepath.Join(p.dir, "record.json") }
 func (p place) skeleton() string { return filepath.Join(p.dir, "skeleton") }
 func (p place) root() string     { return filepath.Join(p.dir, "root") }
 func (p place) home() string     { return filepath.Join(p.dir, "home") }
+func (p place) image() string    { return filepath.Join(p.dir, "home.image") }
 func (p place) machine() string  { return filepath.Join(p.dir, "machine") }
 
 func (p place) egress() string    { return filepath.Join(p.dir, "egress") }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -17,6 +18,11 @@ import (
 // what is on disk alone. The record goes last but one and the directory last,
 // so that a crash in the middle is found again.
 func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at place) error {
+	// A capture that died in its middle left the home frozen; a process that writes
+	// there could not even be killed.
+	if _, err := volume.Thaw(at.home()); err != nil {
+		return err
+	}
 	if err := p.opt.Driver.Reap(ctx, string(id), at.machine()); err != nil {
 		return fmt.Errorf("end the machine: %w", err)
 	}
@@ -45,7 +51,7 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	}
 	defer root.Close()
 	name := filepath.Base(at.dir)
-	for _, part := range []string{"root", "home", "skeleton", "machine", "egress", "decisions", "requests", "record.json", ""} {
+	for _, part := range []string{"root", "home", "home.image", "skeleton", "machine", "egress", "decisions", "requests", "record.json", ""} {
 		if err := root.RemoveAll(ctx, strings.TrimSuffix(name+"/"+part, "/")); err != nil {
 			return err
 		}
@@ -81,7 +87,7 @@ func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) er
 
 // Cleanup sweeps what is orphaned: an instance past its own expiry, and one
 // whose owner is gone and that is older than the cutoff. An owned, unexpired
-// instance is never touched.
+// instance is never touched. Of snapshots see snapshot.Store.Sweep.
 // Source: contract "Cleanup and pinning".
 func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
 	swept := sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
@@ -99,6 +105,12 @@ func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandb
 			failures = append(failures, fmt.Errorf("%s: %w", e.Name(), err))
 		} else if gone {
 			swept.InstanceIDs = append(swept.InstanceIDs, id)
+		}
+	}
+	if p.snapshots != nil {
+		var err error
+		if swept.SnapshotIDs, err = p.snapshots.Sweep(ctx, r.Now, r.OrphanedBefore, r.PinnedSnapshots); err != nil {
+			failures = append(failures, err)
 		}
 	}
 	if len(failures) > 0 {

@@ -1,0 +1,187 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/internal/snapshot"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// What a durable instance has and another has not: its home is one filesystem
+// image on the disk, which a snapshot copies and a resumption starts from. The
+// image's size is the disk limit, by bytes and by files, and none of it is the
+// machine's memory.
+
+// bytesPerFile is how much of a home there is for each file that it may hold. A
+// file costs the host something even when it is empty.
+const bytesPerFile = 4096
+
+// inodes is how many files a home of so many bytes may hold.
+func inodes(bytes int64) int64 { return min(max(bytes/bytesPerFile, 1024), 1<<20) }
+
+// imageBytes is the size of an image that leaves so many bytes: the table of its
+// files, 256 bytes each, lies in it too.
+func imageBytes(bytes int64) int64 { return (bytes + inodes(bytes)*256) / 4096 * 4096 }
+
+// Durable says why this provider keeps no snapshots, or nil.
+func (p *Provider) Durable() error {
+	if p.snapshots == nil {
+		return p.undurable
+	}
+	return nil
+}
+
+// openSnapshots opens the store of snapshots where it is wanted and the host has
+// what homes on a disk need. What is missing costs the retention mode and nothing
+// else.
+func (p *Provider) openSnapshots() error {
+	if !p.opt.Durable {
+		p.undurable = errors.New("not asked for")
+		return nil
+	}
+	if p.undurable = volume.Available(); p.undurable != nil {
+		return nil
+	}
+	var err error
+	p.snapshots, err = snapshot.Open(filepath.Join(p.opt.Dir, "snapshots"), snapshot.Options{Now: p.opt.Now, Step: p.opt.Step})
+	return err
+}
+
+// keeps puts into an envelope what the store of snapshots adds.
+func (p *Provider) keeps(c *sandbox.Capabilities) {
+	if p.snapshots != nil {
+		c.RetentionModes = []sandbox.RetentionMode{sandbox.RetentionDurable, sandbox.RetentionEphemeralZDR}
+		c.Snapshots, c.SnapshotClone = true, true
+	}
+}
+
+func (in *instance) durable() bool {
+	return in.request.Profile.RetentionMode == sandbox.RetentionDurable
+}
+
+// homeMemory is what of the home is the machine's memory.
+func (in *instance) homeMemory() int64 {
+	if in.durable() {
+		return 0
+	}
+	return in.request.Profile.ResourceLimits.DiskBytes
+}
+
+// makeHome mounts the home: of a durable instance its image, new or out of a
+// snapshot.
+func (in *instance) makeHome(ctx context.Context) error {
+	bytes := in.request.Profile.ResourceLimits.DiskBytes
+	if !in.durable() {
+		if in.p.twinHome.noDiskLimit {
+			bytes = 0
+		}
+		return mountHome(in.at, bytes, in.trees)
+	}
+	if err := os.Mkdir(in.at.home(), 0o711); err != nil {
+		return err
+	}
+	if in.kept != nil {
+		return in.restoreHome(ctx)
+	}
+	if err := volume.Create(ctx, in.at.image(), imageBytes(bytes), inodes(bytes)); err != nil {
+		return err
+	}
+	in.p.opt.Step("image")
+	if err := volume.Mount(in.at.image(), in.at.home()); err != nil {
+		return err
+	}
+	return layoutHome(in.at, in.trees)
+}
+
+// restoreHome makes the home out of the snapshot. /tmp is not kept.
+func (in *instance) restoreHome(ctx context.Context) error {
+	if err := in.kept.Restore(ctx, in.at.image()); err != nil {
+		return err
+	}
+	in.p.opt.Step("image")
+	if err := volume.Mount(in.at.image(), in.at.home()); err != nil {
+		return err
+	}
+	for _, t := range in.trees {
+		root, err := contain.Open(filepath.Join(in.at.home(), t.home), contain.Options{})
+		if err == nil && t.guest == "/tmp" {
+			err = root.RemoveAll(ctx, ".")
+		}
+		if root != nil {
+			err = errors.Join(err, root.Close())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// capture takes a snapshot of an active instance. Whoever writes in its home
+// waits while the image is copied, so that it is one moment's. A removal cuts it
+// short and waits for it.
+func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires sandbox.Timestamp) (sandbox.Snapshot, error) {
+	select {
+	case in.capturing <- struct{}{}: // one at a time: a frozen home cannot be frozen again
+		defer func() { <-in.capturing }()
+	case <-ctx.Done():
+		return sandbox.Snapshot{}, ctx.Err()
+	}
+	ctx, done, err := in.move(ctx, op)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer done()
+	if err := volume.Freeze(in.at.home()); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	in.p.opt.Step("frozen")
+	whole, thawed := false, error(nil)
+	r := in.request
+	ref, err := in.p.snapshots.Capture(ctx, sandbox.Snapshot{
+		Provider: r.Target.Provider, Placement: r.Target.Placement, SourceInstanceID: in.id, WorkspaceID: r.WorkspaceID,
+		SessionID: r.SessionID, ProfileID: r.Profile.ProfileID, ProfileVersion: r.Profile.ProfileVersion,
+		ProfileDigest: in.digest, ExpiresAt: expires,
+	}, slices.Clone(r.Mounts), snapshot.Source{
+		Form: snapshot.FormImage, Path: in.at.image(), Taken: func() { whole, thawed = volume.Thaw(in.at.home()) },
+	})
+	if err != nil {
+		_, thawed = volume.Thaw(in.at.home())
+		return ref, errors.Join(err, thawed)
+	}
+	if !whole {
+		// A sweep of another process found the instance past its expiry and let its
+		// writers go on: what was copied is more than one moment's.
+		return ref, errors.Join(errors.New("the home did not stay frozen"), thawed, in.p.snapshots.Destroy(context.WithoutCancel(ctx), ref.SnapshotID))
+	}
+	return ref, nil
+}
+
+// move begins something that a removal cuts short and waits for, of an active
+// instance.
+func (in *instance) move(ctx context.Context, op sandbox.Operation) (context.Context, func(), error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ending {
+		return nil, nil, sandbox.NoInstance(op, in.id)
+	}
+	if in.state != sandbox.StateActive {
+		return nil, nil, sandbox.Conflict(op, string(sandbox.StateActive), string(in.state))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	moving := &activation{cancel: cancel, done: make(chan struct{})}
+	in.moving = moving
+	return ctx, func() {
+		in.mu.Lock()
+		in.moving = nil
+		in.mu.Unlock()
+		cancel()
+		close(moving.done)
+	}, nil
+}

@@ -1,0 +1,375 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// durableDrivers runs a test over both drivers with durable retention, or skips
+// by name where the host cannot have it. Nothing is left of images and snapshots.
+func durableDrivers(t *testing.T, run func(t *testing.T, p *Provider)) {
+	for _, name := range []string{"runsc", "runc"} {
+		t.Run(name, func(t *testing.T) {
+			p := newProvider(t, name)
+			p.opt.Durable = true
+			if err := p.openSnapshots(); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Durable(); err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() {
+				if devices := loops(t, p.opt.Dir); devices != nil {
+					t.Errorf("loop devices are left: %v", devices)
+				}
+			})
+			run(t, p)
+		})
+	}
+}
+
+// loops names the loop devices of images below dir.
+func loops(t testing.TB, dir string) (found []string) {
+	t.Helper()
+	all, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		if of, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(of), dir) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// retained asks for a durable instance.
+func retained(p *Provider, mounts ...sandbox.Mount) sandbox.ProvisionRequest {
+	r := request(p, mounts...)
+	r.Profile.RetentionMode = sandbox.RetentionDurable
+	return r
+}
+
+func later(d time.Duration) sandbox.Timestamp { return sandbox.At(time.Now().Add(d)) }
+
+// resumed gives a running instance out of a snapshot.
+func resumed(t testing.TB, p *Provider, r sandbox.ProvisionRequest, ref sandbox.Snapshot) sandbox.InstanceID {
+	t.Helper()
+	r.SessionID, r.RunID = ref.SessionID, "again"
+	h, err := p.Resume(t.Context(), sandbox.ResumeRequest{Request: r, Snapshot: ref})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := h.Value.InstanceID
+	t.Cleanup(func() {
+		if err := p.Destroy(context.Background(), id); err != nil {
+			t.Error(err)
+		}
+	})
+	if h.Value.State != sandbox.StateActive || h.Value.SessionID != ref.SessionID || h.Value.RunID != "again" {
+		t.Errorf("%+v", h.Value)
+	}
+	return id
+}
+
+// TestDurable_RoundTrip: a snapshot in the middle, a release at the end, a clone
+// for another session; each comes back as what it was, and none sees another.
+func TestDurable_RoundTrip(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		r := retained(p,
+			sandbox.Mount{MountPath: "/workspace/repo", Access: sandbox.AccessReadWrite, Kind: sandbox.MountGit},
+			sandbox.Mount{MountPath: "/workspace/repo/sealed", Access: sandbox.AccessReadOnly, Kind: sandbox.MountProject})
+		id := provision(t, p, r)
+		if err := p.WriteFile(t.Context(), id, sandbox.FileWrite{Path: "/workspace/repo/sealed/given", Content: []byte("given")}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		mustExit(t, sh(t, p, id, `cd /workspace/repo && echo early >f && chmod 751 f && ln f g && ln -s f l && ln -s /etc out && mkfifo p &&
+			echo e >/mnt/session/outputs/o && echo h >$HOME/h && echo t >/tmp/t && truncate -s 1M sparse && touch "$(printf 'a\nb\377')"`), 0)
+		hour := later(time.Hour)
+		h, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := h.Value
+		if early.SourceInstanceID != id || early.ExpiresAt != hour || early.Validate() != nil {
+			t.Errorf("%+v", early)
+		}
+		mustExit(t, sh(t, p, id, `cd /workspace/repo && echo late >f && rm g && echo more >/mnt/session/outputs/late`), 0)
+		ended, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: hour})
+		if err != nil || ended.Value.Disposition != sandbox.DispositionReleased || ended.Value.Snapshot == nil {
+			t.Fatalf("%+v, %v", ended.Value, err)
+		}
+		late := *ended.Value.Snapshot
+		cloned, err := p.CloneSnapshot(t.Context(), sandbox.CloneRequest{Snapshot: early, TargetSessionID: "other"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(id sandbox.InstanceID, script string) {
+			t.Helper()
+			mustExit(t, sh(t, p, id, "cd /workspace/repo && "+script), 0)
+		}
+		same := `[ "$(cat sealed/given)" = given ] && ! echo x >sealed/x && [ $(stat -c %a f) = 751 ] && [ "$(readlink l)" = f ] && [ "$(readlink out)" = /etc ] &&
+			[ "$(cat $HOME/h)" = h ] && [ -z "$(ls -A /tmp)" ] && [ $(stat -c %a /tmp) = 1777 ] && [ $(stat -c %s sparse) = 1048576 ] && [ -e "$(printf 'a\nb\377')" ] && echo new >n && rm n`
+		first := resumed(t, p, r, early)
+		check(first, same+` && [ $(cat f) = early ] && [ f -ef g ] && [ ! -e /mnt/session/outputs/late ]`)
+		check(resumed(t, p, r, late), same+` && [ $(cat f) = late ] && [ ! -e g ] && [ $(cat /mnt/session/outputs/late) = more ]`)
+		check(first, `echo changed >f`)
+		if err := p.DestroySnapshot(t.Context(), early.SnapshotID); err != nil {
+			t.Fatal(err)
+		}
+		fork := resumed(t, p, r, cloned.Value)
+		check(fork, same+` && [ $(cat f) = early ] && echo forked >f`)
+		check(first, `[ $(cat f) = changed ]`)
+		for _, ref := range []sandbox.Snapshot{cloned.Value, late} {
+			if err := errors.Join(p.DestroySnapshot(t.Context(), ref.SnapshotID), p.DestroySnapshot(t.Context(), ref.SnapshotID)); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := p.Resume(t.Context(), sandbox.ResumeRequest{Request: r, Snapshot: late}); !errors.Is(err, sandbox.NoSnapshot(sandbox.OpResume, late.SnapshotID)) {
+			t.Errorf("got %v", err)
+		}
+		if kept, err := p.snapshots.List(t.Context()); err != nil || len(kept) != 0 {
+			t.Errorf("%d snapshots are left, %v", len(kept), err)
+		}
+	})
+}
+
+// TestDurable_ItsLimitIsTheImage: bytes on the disk and not the machine's memory.
+func TestDurable_ItsLimitIsTheImage(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		r := retained(p)
+		r.Profile.ResourceLimits.DiskBytes, r.Profile.ResourceLimits.MemoryBytes = 16<<20, 64<<20
+		id := provision(t, p, r)
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		got := sh(t, p, id, `cd $HOME && dd if=/dev/zero of=f bs=1M count=15 2>/dev/null && dd if=/dev/zero of=g bs=1M count=4 2>&1`)
+		if got.Exit.ExitCode == nil || *got.Exit.ExitCode == 0 || !strings.Contains(string(got.Stdout), "No space") {
+			t.Errorf("19 MiB in 16: %s %s", showExit(got), got.Stdout)
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(p.place(id).home(), &st); err != nil {
+			t.Fatal(err)
+		}
+		if have := int64(st.Blocks) * st.Bsize; have > 16<<20 || have < 15<<20 {
+			t.Errorf("%d bytes", have)
+		}
+	})
+}
+
+// TestDurable_Refusals: what a request and a snapshot must agree on, and what
+// each retention forbids.
+func TestDurable_Refusals(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		r := retained(p)
+		id := provision(t, p, r)
+		hour := later(time.Hour)
+		if _, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: hour}); !errors.Is(err, sandbox.Conflict(sandbox.OpSnapshot, "active", "provisioning")) {
+			t.Errorf("in provisioning: %v", err)
+		}
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		for name, expires := range map[string]sandbox.Timestamp{"none": "", "past": later(-time.Minute)} {
+			if _, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: expires}); err == nil {
+				t.Errorf("%s: a snapshot", name)
+			}
+			if _, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: expires}); err == nil {
+				t.Errorf("%s: a release", name)
+			}
+		}
+		mustExit(t, sh(t, p, id, "echo still here >$HOME/f"), 0)
+		zdr := activated(t, p)
+		if _, err := p.Snapshot(t.Context(), zdr, sandbox.SnapshotRequest{ExpiresAt: hour}); !errors.Is(err, sandbox.Forbidden(sandbox.OpSnapshot, zdr)) {
+			t.Errorf("of zero retention: %v", err)
+		}
+		h, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := *h.Value.Snapshot
+		for name, change := range map[string]func(*sandbox.ResumeRequest){
+			"workspace":       func(q *sandbox.ResumeRequest) { q.Request.WorkspaceID = "other" },
+			"session":         func(q *sandbox.ResumeRequest) { q.Request.SessionID = "other" },
+			"profile":         func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileID = "other" },
+			"profile version": func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileVersion++ },
+			"retention":       func(q *sandbox.ResumeRequest) { q.Request.Profile.RetentionMode = sandbox.RetentionEphemeralZDR },
+			"disk":            func(q *sandbox.ResumeRequest) { q.Request.Profile.ResourceLimits.DiskBytes *= 2 },
+			"mounts": func(q *sandbox.ResumeRequest) {
+				q.Request.Mounts = []sandbox.Mount{{MountPath: "/workspace/x", Access: sandbox.AccessReadWrite, Kind: sandbox.MountGit}}
+			},
+			"deadline":             func(q *sandbox.ResumeRequest) { q.Request.ExpiresAt = later(-time.Minute) },
+			"a later expiry":       func(q *sandbox.ResumeRequest) { q.Snapshot.ExpiresAt = later(2 * time.Hour) },
+			"another source":       func(q *sandbox.ResumeRequest) { q.Snapshot.SourceInstanceID = "other" },
+			"a snapshot of nobody": func(q *sandbox.ResumeRequest) { q.Snapshot.SnapshotID = "0123456789abcdef0123456789abcdef" },
+		} {
+			q := sandbox.ResumeRequest{Request: r, Snapshot: ref}
+			change(&q)
+			_, err := p.Resume(t.Context(), q)
+			e, ok := errors.AsType[*sandbox.Error](err)
+			if !ok || e.Operation != sandbox.OpResume {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := h.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if kept, err := p.snapshots.List(t.Context()); err != nil || len(kept) != 0 {
+			t.Errorf("%d snapshots are left, %v", len(kept), err)
+		}
+	})
+}
+
+// TestDurable_AFailedReleaseLosesNothing: the store cannot write; the instance
+// stays, and can be released once it can.
+func TestDurable_AFailedReleaseLosesNothing(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		id := provision(t, p, retained(p))
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		mustExit(t, sh(t, p, id, "echo kept >$HOME/f"), 0)
+		full := filepath.Join(p.opt.Dir, "snapshots", "staging")
+		if err := unix.Mount("none", full, "tmpfs", 0, "size=64k"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: later(time.Hour)})
+		if uerr := unix.Unmount(full, 0); uerr != nil {
+			t.Fatal(uerr)
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		mustExit(t, sh(t, p, id, "[ $(cat $HOME/f) = kept ] && echo more >>$HOME/f"), 0)
+		h, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: later(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.DestroySnapshot(t.Context(), h.Value.Snapshot.SnapshotID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDurable_Swept: the cutoff, the pin and the expiry, through Cleanup.
+func TestDurable_Swept(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		id := provision(t, p, retained(p))
+		if _, err := p.Activate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		var ids []sandbox.SnapshotID
+		for range 2 {
+			h, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: later(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, h.Value.SnapshotID)
+		}
+		for i, c := range []struct {
+			now  sandbox.Timestamp
+			pins []sandbox.SnapshotID
+			want sandbox.SnapshotID
+		}{{later(time.Minute), ids[1:], ids[0]}, {later(2 * time.Hour), ids[1:], ids[1]}} {
+			got, err := p.Cleanup(t.Context(), sandbox.CleanupRequest{Now: c.now, OrphanedBefore: later(time.Second), PinnedSnapshots: c.pins})
+			if err != nil || len(got.SnapshotIDs) != 1 || got.SnapshotIDs[0] != c.want {
+				t.Errorf("sweep %s: %+v, %v", strconv.Itoa(i), got, err)
+			}
+		}
+	})
+}
+
+// durableChild is the controlling process of a crash test of a durable life: an
+// instance whose workload writes all the time is captured, released, and resumed.
+func durableChild(p *Provider) {
+	ctx := context.Background()
+	p.opt.Durable = true
+	childFailed(errors.Join(p.openSnapshots(), p.Durable()))
+	r := retained(p, work)
+	h, err := p.Provision(ctx, r)
+	childFailed(err)
+	id := h.Value.InstanceID
+	_, err = p.Activate(ctx, id)
+	childFailed(err)
+	_, err = p.OpenProcess(ctx, id, processID, sandbox.ProcessRequest{
+		Executable: "/bin/sh", Arguments: []string{"-c", "cd /mnt/session/outputs && while :; do echo x >>f; [ $(wc -l <f) -lt 9 ] || : >f; done"},
+		WorkingDirectory: "/", Environment: map[string]string{},
+	})
+	childFailed(err)
+	kept, err := p.Snapshot(ctx, id, sandbox.SnapshotRequest{ExpiresAt: later(time.Hour)})
+	childFailed(err)
+	fmt.Println("kept " + string(kept.Value.SnapshotID))
+	_, err = p.Release(ctx, id, sandbox.ReleaseRequest{ExpiresAt: later(time.Hour)})
+	childFailed(err)
+	_, err = p.Resume(ctx, sandbox.ResumeRequest{Request: r, Snapshot: kept.Value})
+	childFailed(err)
+	os.Exit(4) // the step was never reached
+}
+
+// TestDurable_AfterACrash: the controlling process dies at each step of a durable
+// life that another life has not, with a workload that writes into what is frozen.
+// The sweep ends everything; what was acknowledged is whole, and nothing else is
+// there that is not.
+func TestDurable_AfterACrash(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		for _, step := range []string{"image", "frozen", "capture: staged", "capture: content written", "capture: renamed", "capture: published", "stopped", "restore: made", "restore: copied"} {
+			t.Run(step, func(t *testing.T) {
+				crash(t, p, step, "CHILD_DURABLE=1")
+				if len(census(t, p)) == 0 {
+					t.Error("nothing was left by the crash, so the sweep proves nothing")
+				}
+				now := later(time.Second)
+				swept, err := p.Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now, PinnedSnapshots: all(t, p)})
+				buryAdopted()
+				if err != nil || len(swept.InstanceIDs) != 1 {
+					t.Errorf("swept %+v, %v", swept, err)
+				}
+				if left := append(census(t, p), loops(t, p.opt.Dir)...); len(left) > 0 {
+					t.Errorf("left after the sweep:\n%s", strings.Join(left, "\n"))
+				}
+				kept, err := p.snapshots.List(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := map[string]int{"capture: renamed": 1, "capture: published": 1, "stopped": 2, "restore: made": 2, "restore: copied": 2}[step]; len(kept) != want {
+					t.Errorf("%d snapshots, want %d", len(kept), want)
+				}
+				for _, k := range kept {
+					r := retained(p, work)
+					mustExit(t, sh(t, p, resumed(t, p, r, k.Manifest.Snapshot), "[ -e /mnt/session/outputs/f ]"), 0)
+					if err := p.DestroySnapshot(t.Context(), k.ID); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	})
+}
+
+// all names every snapshot there is.
+func all(t *testing.T, p *Provider) []sandbox.SnapshotID {
+	t.Helper()
+	kept, err := p.snapshots.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []sandbox.SnapshotID
+	for _, k := range kept {
+		ids = append(ids, k.ID)
+	}
+	return ids
+}
