@@ -57,7 +57,8 @@ who signed it, that nothing was altered, that all of it is there, that it is
 neither from the future nor expired, and, with --envelope, that it is the
 receipt of exactly that revision.
 
-The reviewed set of this build lists nobody, so against it no receipt stands.
+The reviewed set of this build lists nobody, so against it no receipt stands. What
+is said besides is whether the receipt is whole and the key that it names signed it.
 With --attesters the question is another one: whether a key of that file signed
 it. What the answer certifies is then up to who asks; here it certifies nothing.
 

@@ -242,16 +242,21 @@ func (w *watched) opens() error {
 	if err != nil || len(paths) == 0 {
 		return blind(fmt.Errorf("descriptors of %d: %v", w.pid, err))
 	}
+	log, err := w.log.Stat()
+	if err != nil {
+		return blind(err)
+	}
 	sockets := 0
 	for _, path := range paths {
 		target, err := os.Readlink(path)
+		info, _ := os.Stat(path) // by the file: a state directory may be behind a link
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			return blind(err)
 		case strings.HasPrefix(target, "socket:"):
 			sockets++
-		case strings.HasPrefix(target, "pipe:"), strings.HasPrefix(target, "anon_inode:[event"), target == w.log.Name():
+		case strings.HasPrefix(target, "pipe:"), strings.HasPrefix(target, "anon_inode:[event"), os.SameFile(info, log):
 		default:
 			return fmt.Errorf("the guard has %s open", target)
 		}
