@@ -127,7 +127,7 @@ func testGuard(dir, mode string) *Egress {
 				return nil, err
 			}
 			g := &testProcess{cmd: cmd, done: make(chan struct{}), life: life}
-			if mode == "stubborn" {
+			if strings.HasPrefix(mode, "stubborn") {
 				g.life = nil
 			}
 			tell.Write(config)
