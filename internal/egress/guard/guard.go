@@ -73,6 +73,9 @@ func New(o Options) (*Guard, error) {
 	if !g.clock.Now().Before(cfg.expires) {
 		return nil, invalid("expires_at", "a time to come", string(o.Config.ExpiresAt))
 	}
+	if cfg.resolver, err = numbered(cfg.resolver); err != nil {
+		return nil, err
+	}
 	if o.Log == nil {
 		return nil, invalid("log", "a writer", "none")
 	}

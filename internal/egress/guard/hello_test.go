@@ -113,6 +113,7 @@ func TestAHelloNamesTheHost(t *testing.T) {
 		{id: "E41", hello: plain, sni: "tls.test"},
 		{id: "E41 upper case", hello: clientHello(t, "TLS.test"), sni: "TLS.test"},
 		{id: "E42", hello: clientHello(t, "other.test"), reason: policy.ReasonSNIMismatch, sni: "other.test"},
+		{id: "B35", hello: clientHello(t, "evil.test"), reason: policy.ReasonSNIMismatch, sni: "evil.test"},
 		{id: "E42 listed too", hello: clientHello(t, "allowed.test"), reason: policy.ReasonSNIMismatch, sni: "allowed.test"},
 		{id: "E42 below", hello: clientHello(t, "x.tls.test"), reason: policy.ReasonSNIMismatch, sni: "x.tls.test"},
 		{id: "E43", hello: putTogether(front, without(0), whole), reason: policy.ReasonSNIMissing},
@@ -166,6 +167,9 @@ func TestAHelloNamesTheHost(t *testing.T) {
 			l := guarded.log.await(t, func(l guard.Line) bool { return l.Seq > seen && l.Kind == guard.KindDecision })
 			if l.Reason != c.reason || l.SNI != c.sni || l.ECH != strings.HasPrefix(c.id, "E44") {
 				t.Errorf("the log says %+v, want %q and name %q", l, c.reason, c.sni)
+			}
+			if l.Host != "tls.test" || l.Connected != pub+":443" {
+				t.Errorf("admitted was tls.test at %s, the log says %q at %q", pub, l.Host, l.Connected)
 			}
 			if c.reason != "" {
 				if got := internet.taken(0); got != "" {

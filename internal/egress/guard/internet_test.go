@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ const (
 
 var farBlocks = []string{
 	"45.33.32.0/24", "10.77.0.0/24", "169.254.169.254/32", "168.63.129.16/32",
+	"172.17.0.1/32", "fd00:ec2::254/128",
 	"2a00:1450:4001:10::/64", "fd00:77::/64", "64:ff9b::a4d:a/128", "2002:a4d:a::1/128",
 }
 
@@ -84,7 +86,7 @@ type farNet struct {
 	records map[string][]string
 	script  func(w dns.ResponseWriter, q *dns.Msg) bool
 
-	connections sync.WaitGroup // those that are open
+	connections atomic.Int64 // those that are open
 }
 
 // accepted is one connection that an address of ours took.
@@ -160,10 +162,17 @@ func (n *farNet) accept(ln net.Listener, port int, serve func(net.Conn, io.Reade
 		n.mu.Unlock()
 		n.connections.Add(1)
 		go func() {
-			defer n.connections.Done()
+			defer n.connections.Add(-1)
 			defer c.Close()
 			serve(c, io.TeeReader(c, a))
 		}()
+	}
+}
+
+// settle waits until no connection is open; the test's own time is the bound.
+func (n *farNet) settle() {
+	for n.connections.Load() > 0 {
+		runtime.Gosched()
 	}
 }
 

@@ -95,6 +95,7 @@ func TestAnAnswerDecides(t *testing.T) {
 		{id: "P81 wrong type", script: before(func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeTXT }), status: 200, at: []string{pub + ":443"}},
 		{id: "P81 two questions", script: before(func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }), status: 200, at: []string{pub + ":443"}},
 		{id: "P81 no response", script: before(func(m *dns.Msg) { m.Response = false }), status: 200, at: []string{pub + ":443"}},
+		{id: "P81 an empty message", script: func(w dns.ResponseWriter, _ *dns.Msg) bool { w.Write(nil); return false }, status: 200, at: []string{pub + ":443"}},
 		{id: "P81 extra owner", script: with(a("other.test.", pub2)), status: 200, at: []string{pub + ":443"}},
 		{id: "P81 only another owner", records: answer(), script: with(a("other.test.", pub2)), status: 502, reason: "resolve_failed"},
 		{id: "P81 other class", records: answer(), script: with(&dns.A{Hdr: dns.RR_Header{Name: "allowed.test.", Rrtype: dns.TypeA, Class: dns.ClassCHAOS}, A: netip.MustParseAddr(pub2).AsSlice()}),

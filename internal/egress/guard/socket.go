@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -126,17 +127,33 @@ func (s *socket) SetLinger(seconds int) error {
 func (s *socket) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(s.local) }
 func (s *socket) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(s.remote) }
 
-// sockaddr is an address as the kernel takes it. A zone is not among it: no
-// address with one is dialled.
+// sockaddr is an address as the kernel takes it. A zone, which only a resolver's
+// may have, is a number: see numbered.
 func sockaddr(a netip.AddrPort) (family int, address unix.Sockaddr) {
 	ip := a.Addr().Unmap()
 	if ip.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
 	}
-	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: ip.As16()}
+	zone, _ := strconv.ParseUint(ip.Zone(), 10, 32)
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: ip.As16(), ZoneId: uint32(zone)}
 }
 
-// addrPort is the reverse of it; anything else is the zero value.
+// numbered gives the zone of an address as the number of its interface, which a
+// process that is locked up can ask nobody for.
+// Errors: *sandbox.Invalid for an interface that is not there.
+func numbered(a netip.AddrPort) (netip.AddrPort, error) {
+	name := a.Addr().Zone()
+	if _, err := strconv.ParseUint(name, 10, 32); name == "" || err == nil {
+		return a, nil
+	}
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return a, invalid("resolver", "a zone of this machine", name)
+	}
+	return netip.AddrPortFrom(a.Addr().WithZone(strconv.Itoa(link.Index)), a.Port()), nil
+}
+
+// addrPort is the reverse of sockaddr; anything else is the zero value.
 func addrPort(a unix.Sockaddr) netip.AddrPort {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:

@@ -259,7 +259,7 @@ func TestTheEndOfAGuardEndsItsTunnels(t *testing.T) {
 // A guard that has ended holds nothing: no descriptor, no pipe.
 func TestAGuardLeavesNothing(t *testing.T) {
 	portsTest()
-	internet.connections.Wait()
+	internet.settle()
 	before := descriptors(t)
 	guarded := serve(t, nil)
 	for _, port := range []int{portLarge, portBanner, portSink, portReset} {
@@ -269,15 +269,19 @@ func TestAGuardLeavesNothing(t *testing.T) {
 		}
 		conn.Close()
 	}
-	refused := guarded.dial(t)
-	refused.send(connect("other.test:443"))
-	refused.end()
-	refused.Close()
+	internet.fresh(map[string][]string{"ports.test.": {pub, dead}, "allowed.test.": {private}}, nil)
+	// Not listed; two addresses that refuse; one that is refused; no such name.
+	for _, target := range []string{"other.test:443", "ports.test:9", "allowed.test:443", "xn--fa-hia.de:443"} {
+		refused := guarded.dial(t)
+		refused.send(connect(target))
+		refused.end()
+		refused.Close()
+	}
 	guarded.stop()
 	<-guarded.done
 	after := descriptors(t)
 	for over := time.Now().Add(10 * time.Second); len(after) > len(before) && time.Now().Before(over); {
-		internet.connections.Wait() // the far side closes when it comes to it
+		internet.settle() // the far side closes when it comes to it
 		after = descriptors(t)
 	}
 	if len(after) > len(before) {
