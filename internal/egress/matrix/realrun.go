@@ -9,9 +9,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/egress/guard"
 	"github.com/checkfu/checkfu/internal/egress/lab"
@@ -28,49 +25,6 @@ type realRun struct {
 	lease RunRecord
 	token string // of its model route
 	host  string // that is listed for it, and for nobody else
-}
-
-// watched is a process of egress that a provider started, as it was started.
-type watched struct {
-	*process
-	config []byte   // the bytes that it was given
-	log    *os.File // a descriptor of ours
-}
-
-// PID is its process id.
-func (w *watched) PID() int { return w.pid }
-
-// Done is closed when it has ended.
-func (w *watched) Done() <-chan struct{} { return w.done }
-
-// Stop ends it.
-func (w *watched) Stop(ctx context.Context) error { return w.stop(ctx) }
-
-// Err is nil: the matrix judges ends itself, and no Run of it asks.
-func (w *watched) Err() error { return nil }
-
-// watching is a starter whose process lives in a namespace and is kept in sight.
-func watching(start starter, within *lab.Namespace, into **watched) Start {
-	return func(ctx context.Context, config []byte, listener, log *os.File) (Process, error) {
-		// The provider closes its own, and the file goes with the machine.
-		syscall.ForkLock.RLock()
-		fd, err := unix.FcntlInt(log.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-		syscall.ForkLock.RUnlock()
-		if err != nil {
-			return nil, os.NewSyscallError("dup", err)
-		}
-		w := &watched{config: append([]byte{}, config...), log: os.NewFile(uintptr(fd), log.Name())}
-		err = within.Do(func() (err error) {
-			w.process, err = start(ctx, config, listener, log)
-			return err
-		})
-		if err != nil {
-			w.log.Close()
-			return nil, err
-		}
-		*into = w
-		return w, nil
-	}
 }
 
 // productRelay starts the relay that ships.
