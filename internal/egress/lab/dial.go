@@ -32,10 +32,12 @@ func (n *Namespace) Dial(ctx context.Context, network string, to netip.AddrPort)
 // A process that this one is just starting has all its descriptors until it
 // executes: a listener that was closed still listens, a namespace still lives.
 // ForkLock waits for that, but for a child that is given a user namespace; so what
-// must be gone is looked for that often, with a pause.
+// must be gone is looked for that often, with a pause. On a busy host such a child can
+// have a listener for a second.
 const (
-	lookAgain = 20
-	lookPause = 10 * time.Millisecond
+	lookAgain   = 20
+	listenAgain = 300
+	lookPause   = 10 * time.Millisecond
 )
 
 // Listen opens a TCP listener inside the namespace; it can be used and passed on
@@ -53,7 +55,7 @@ func (n *Namespace) Listen(at netip.AddrPort) (listener net.Listener, err error)
 			listener, err = config.Listen(context.Background(), "tcp", at.String())
 			return err
 		})
-		if i == lookAgain || !errors.Is(err, unix.EADDRINUSE) {
+		if i == listenAgain || !errors.Is(err, unix.EADDRINUSE) {
 			return listener, err
 		}
 		time.Sleep(lookPause)
