@@ -31,6 +31,8 @@ func Revision(driver string) string { return "native-" + driver + "/1" }
 // Unrestricted restricts no destination, so network_policy says of it only what is
 // read back: a network namespace of its own with one link, and a fence between
 // that and the host.
+// Durable retention keeps homes and snapshots on this host's disk, so their custody
+// is the Runner's.
 // Source: concept "The enforcement statement"; "The capability envelope";
 // grading "The grading rule".
 func Envelope(driver, architecture string) sandbox.Capabilities {
@@ -43,8 +45,9 @@ func Envelope(driver, architecture string) sandbox.Capabilities {
 		FixedBaseImages:     []string{},
 		PackageManagers:     []sandbox.PackageManager{},
 		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllowlist, sandbox.NetworkUnrestricted},
-		RetentionModes:      []sandbox.RetentionMode{sandbox.RetentionEphemeralZDR},
-		Snapshots:           false,
+		RetentionModes:      []sandbox.RetentionMode{sandbox.RetentionDurable, sandbox.RetentionEphemeralZDR},
+		Snapshots:           true,
+		SnapshotClone:       true,
 		SnapshotCustody:     sandbox.CustodyRunner,
 		Enforcement:         sandbox.EnforcedBy(sandbox.RunnerEnforced),
 		EgressCertification: sandbox.EgressAdvisoryFilter,

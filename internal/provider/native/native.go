@@ -172,7 +172,9 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 // envelope is the full one, without what this host or this program lacks.
 func (p *Provider) envelope() sandbox.Capabilities {
 	c := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
-	p.keeps(&c)
+	if p.snapshots == nil {
+		withoutSnapshots(&c)
+	}
 	if p.opt.Egress == nil {
 		c.EgressCertification = sandbox.EgressUnsupported
 		c.NetworkModes = slices.DeleteFunc(c.NetworkModes, func(m sandbox.NetworkMode) bool { return m == sandbox.NetworkAllowlist })
