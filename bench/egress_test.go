@@ -21,6 +21,7 @@ func TestNameReply(t *testing.T) {
 		want []netip.Addr
 	}{
 		{"side3.test.", dnsmessage.TypeA, []netip.Addr{originOf(3)}},
+		{"n12.side3.test.", dnsmessage.TypeA, []netip.Addr{originOf(3)}},
 		{"side3.test.", dnsmessage.TypeAAAA, nil},
 		{"other.test.", dnsmessage.TypeA, nil},
 	} {
@@ -76,6 +77,7 @@ func TestLoad(t *testing.T) {
 		fails string
 	}{
 		"requests":                   {order{Do: "connect", Proxy: says(yes, echo), Clients: 3, For: short}, ""},
+		"many names":                 {order{Do: "connect", Proxy: says(yes, echo), Clients: 3, For: time.Minute, Names: 5}, ""},
 		"a hello":                    {order{Do: "connect", Proxy: says(yes, echo), Clients: 1, For: short, Hello: true}, ""},
 		"a refusal":                  {order{Do: "connect", Proxy: says(no, func(net.Conn) {}), Clients: 1, For: short, Refused: true}, ""},
 		"a refusal that was none":    {order{Do: "connect", Proxy: says(yes, echo), Clients: 1, For: short, Refused: true}, "200"},
@@ -94,7 +96,7 @@ func TestLoad(t *testing.T) {
 			if (tt.fails == "") != (got.Failures == 0) || !strings.Contains(got.Err, tt.fails) {
 				t.Fatalf("%+v", got)
 			}
-			if tt.fails == "" && (got.Done == 0 || tt.order.Do == "bulk" && got.Bytes == 0 || tt.order.Do == "hold" && len(l.held) != 5) {
+			if tt.fails == "" && (got.Done == 0 || tt.order.Names > 0 && got.Done != 5 || tt.order.Do == "bulk" && got.Bytes == 0 || tt.order.Do == "hold" && len(l.held) != 5) {
 				t.Errorf("%+v", got)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,7 @@ type order struct {
 	Hello    bool  // connect: the payload is a ClientHello that names the host
 	Exchange int64 // hold: bytes there and back on each tunnel
 	Refused  bool  // connect: the answer must not be 200
+	Names    int64 // connect: each request has another one of so many names below the target's, and then it ends
 }
 
 // outcome is what came of it.
@@ -147,6 +149,7 @@ func (o order) repeat(payload []byte) outcome {
 	var mu sync.Mutex
 	var out outcome
 	var times samples
+	var named atomic.Int64
 	begin := time.Now()
 	for range o.Clients {
 		all.Go(func() {
@@ -154,8 +157,15 @@ func (o order) repeat(payload []byte) outcome {
 			var own samples
 			var failed []error
 			for time.Since(begin) < o.For && len(failed) < 10 {
-				one := time.Now()
-				if err := o.once(payload, answer); err != nil {
+				one, next := time.Now(), o
+				if o.Names > 0 {
+					i := named.Add(1) - 1
+					if i >= o.Names {
+						break // none twice
+					}
+					next.Target = fmt.Sprintf("n%d.%s", i, o.Target)
+				}
+				if err := next.once(payload, answer); err != nil {
 					failed = append(failed, err)
 					continue
 				}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -128,8 +129,8 @@ const maxSides = 8
 func originOf(side int) netip.Addr { return netip.AddrFrom4([4]byte{45, 33, 32, byte(100 + side)}) }
 func hostOf(side int) string       { return fmt.Sprintf("side%d.test", side) }
 
-// answerNames says that every name is that of the side whose number it has. It
-// forgets nobody and counts nothing.
+// answerNames says that every name is that of the side whose number it has, or
+// below it. It forgets nobody and counts nothing.
 func answerNames(c net.PacketConn) {
 	message := make([]byte, 1500)
 	for {
@@ -155,8 +156,14 @@ func nameReply(message []byte) []byte {
 	}
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: h.ID, Response: true, RecursionDesired: true, RecursionAvailable: true})
 	err = errors.Join(b.StartQuestions(), b.Question(q), b.StartAnswers())
+	_, host, below := strings.Cut(q.Name.String(), ".side")
+	if below {
+		host = "side" + host
+	} else {
+		host = q.Name.String()
+	}
 	var side int
-	if _, bad := fmt.Sscanf(q.Name.String(), "side%d.test.", &side); bad == nil && q.Type == dnsmessage.TypeA {
+	if _, bad := fmt.Sscanf(host, "side%d.test.", &side); bad == nil && q.Type == dnsmessage.TypeA {
 		err = errors.Join(err, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, dnsmessage.AResource{A: originOf(side).As4()}))
 	}
 	reply, failed := b.Finish()

@@ -40,13 +40,17 @@ func (p proxy) target(port int) string { return hostOf(p.side) + ":" + strconv.I
 // with its log, on its listener in the namespace of all proxies. Of a mode tls
 // it is another one, with a host of its own.
 func startGuard(ctx context.Context, w *world, n *egressNet, p proxy, path string) (proxy, error) {
-	entry := guard.Entry{Host: hostOf(p.side), Ports: []int64{echoPort, bulkPort}, Mode: "opaque"}
+	mode := "opaque"
 	if p.name == ourTLS {
-		entry.Mode = "tls"
+		mode = "tls"
+	}
+	allow := []guard.Entry{{Host: hostOf(p.side), Ports: []int64{echoPort, bulkPort}, Mode: mode}}
+	for i := range egressNames {
+		allow = append(allow, guard.Entry{Host: fmt.Sprintf("n%d.%s", i, hostOf(p.side)), Ports: []int64{echoPort}, Mode: mode})
 	}
 	config, err := guard.Config{
 		V: 1, Instance: "bench", PolicyRevision: "sha256:0000000000000000000000000000000000000000000000000000000000000000",
-		Resolver: egressResolver.String(), Allow: []guard.Entry{entry}, ExpiresAt: sandbox.At(time.Now().Add(time.Hour)),
+		Resolver: egressResolver.String(), Allow: allow, ExpiresAt: sandbox.At(time.Now().Add(time.Hour)),
 	}.Encode()
 	if err != nil {
 		return p, err
@@ -96,8 +100,10 @@ type egressPeer struct {
 }
 
 // peersOfGuard have what the guard has, as far as each can: an allowlist of one
-// host and its ports, and a log of requests in a file. That of tinyproxy is off:
-// it waits for the disk with each line, three times in a request.
+// host and the names below it and of its ports, and a log of requests in a file.
+// That of tinyproxy is off: it waits for the disk with each line, three times in
+// a request. Squid keeps what a name leads to, and cannot be told to do so for
+// less than a second.
 var peersOfGuard = []egressPeer{
 	{
 		program: "tinyproxy", install: "apt-get install tinyproxy-bin", argv: []string{"tinyproxy", "-d", "-c", "CONF"},
@@ -106,16 +112,18 @@ var peersOfGuard = []egressPeer{
 				"Filter \"%s/filter\"\nFilterDefaultDeny Yes\nFilterExtended Yes\nConnectPort %d\nConnectPort %d\n",
 				p.address().Port(), proxyAddr, dir, proxyAddr, dir, echoPort, bulkPort)
 		},
-		files: func(p proxy) map[string]string { return map[string]string{"filter": "^" + hostOf(p.side) + "$\n"} },
+		files: func(p proxy) map[string]string {
+			return map[string]string{"filter": "^(n[0-9]+\\.)?" + hostOf(p.side) + "$\n"}
+		},
 	},
 	{
 		program: "squid", install: "apt-get install squid", argv: []string{"squid", "-N", "-f", "CONF"}, user: "proxy",
 		config: func(dir string, p proxy) string {
-			return fmt.Sprintf("http_port %s\nacl names dstdomain %s\nacl ports port %d %d\nacl connect method CONNECT\n"+
+			return fmt.Sprintf("http_port %s\nacl names dstdomain .%s\nacl ports port %d %d\nacl connect method CONNECT\n"+
 				"acl inner dst 10.0.0.0/8 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 fc00::/7 fe80::/10 ::1\n"+
 				"http_access deny inner\nhttp_access deny !ports\nhttp_access allow connect names\nhttp_access deny all\n"+
 				"cache deny all\naccess_log stdio:%[5]s/log\ncache_log %[5]s/cache.log\npid_filename none\ncoredump_dir %[5]s\n"+
-				"pinger_enable off\nmax_filedescriptors 8192\nshutdown_lifetime 1 seconds\nvisible_hostname bench\n",
+				"positive_dns_ttl 1 second\nnegative_dns_ttl 1 second\npinger_enable off\nmax_filedescriptors 8192\nshutdown_lifetime 1 seconds\nvisible_hostname bench\n",
 				p.address(), hostOf(p.side), echoPort, bulkPort, dir)
 		},
 	},
@@ -126,7 +134,7 @@ var peersOfGuard = []egressPeer{
 			return fmt.Sprintf("ip: %s\nport: %d\nallow_missing_role: true\nresolver_addresses:\n  - %s\n", proxyAddr, p.address().Port(), egressResolver)
 		},
 		files: func(p proxy) map[string]string {
-			return map[string]string{"acl": "version: v1\nservices: []\ndefault:\n  project: bench\n  action: enforce\n  allowed_domains:\n    - " + hostOf(p.side) + "\n"}
+			return map[string]string{"acl": "version: v1\nservices: []\ndefault:\n  project: bench\n  action: enforce\n  allowed_domains:\n    - " + hostOf(p.side) + "\n    - \"*." + hostOf(p.side) + "\"\n"}
 		},
 	},
 }
