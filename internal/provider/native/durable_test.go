@@ -312,6 +312,9 @@ func durableChild(p *Provider) {
 		WorkingDirectory: "/", Environment: map[string]string{},
 	})
 	childFailed(err)
+	// By a command of the machine, so that it writes before it is captured.
+	_, err = p.Execute(ctx, id, shell("until [ -s /mnt/session/outputs/f ]; do :; done"))
+	childFailed(err)
 	kept, err := p.Snapshot(ctx, id, sandbox.SnapshotRequest{ExpiresAt: later(time.Hour)})
 	childFailed(err)
 	fmt.Println("kept " + string(kept.Value.SnapshotID))
