@@ -21,7 +21,7 @@ func TestAFullDisk(t *testing.T) {
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=2m"); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount(dir, 0)
+	defer treetest.Unmount(t, dir)
 	c := noon()
 	s := open(t, filepath.Join(dir, "store"), c)
 	kept := capture(t, s, c.in(time.Hour))

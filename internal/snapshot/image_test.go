@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/snapshot/treetest"
 	"github.com/checkfu/checkfu/internal/snapshot/volume"
@@ -54,11 +53,7 @@ func onBtrfs(t *testing.T) string {
 	if out, err := exec.Command("mount", "-o", "loop", disk, at).CombinedOutput(); err != nil {
 		t.Skipf("no btrfs here: %v: %s", err, out)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(at, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { treetest.Unmount(t, at) })
 	return at
 }
 
@@ -78,11 +73,7 @@ func mount(t *testing.T, image, at string) {
 	if err := volume.Mount(image, at); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(at, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { treetest.Unmount(t, at) })
 }
 
 // take captures a mounted image as a provider does.

@@ -31,11 +31,7 @@ func durableDrivers(t *testing.T, run func(t *testing.T, p *Provider)) {
 				t.Skip(err)
 			}
 			t.Log(how)
-			t.Cleanup(func() {
-				if devices := loops(t, p.opt.Dir); devices != nil {
-					t.Errorf("loop devices are left: %v", devices)
-				}
-			})
+			t.Cleanup(func() { eventually(t, "no loop device is left", func() bool { return loops(t, p.opt.Dir) == nil }) })
 			run(t, p)
 		})
 	}
@@ -343,7 +339,8 @@ func TestDurable_AfterACrash(t *testing.T) {
 				if err != nil || len(swept.InstanceIDs) != 1 {
 					t.Errorf("swept %+v, %v", swept, err)
 				}
-				if left := append(census(t, p), loops(t, p.opt.Dir)...); len(left) > 0 {
+				eventually(t, "no loop device is left", func() bool { return loops(t, p.opt.Dir) == nil })
+				if left := census(t, p); len(left) > 0 {
 					t.Errorf("left after the sweep:\n%s", strings.Join(left, "\n"))
 				}
 				kept, err := p.snapshots.List(t.Context())

@@ -151,7 +151,11 @@ func TestWriteRefuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			t.Cleanup(func() { unix.Unmount(dir+"/mnt", 0) })
+			t.Cleanup(func() {
+				if c.path == "mnt" {
+					treetest.Unmount(t, dir+"/mnt")
+				}
+			})
 			if err := c.make(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -319,7 +323,7 @@ func TestAFullDisk(t *testing.T) {
 	if err := unix.Mount("none", full, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount(full, 0)
+	defer treetest.Unmount(t, full)
 	_, err := Extract(t.Context(), bytes.NewReader(write(t, from)), full)
 	var e *Error
 	if !errors.Is(err, unix.ENOSPC) || !errors.As(err, &e) || e.Path != "big" {
@@ -338,7 +342,7 @@ func TestAFilesystemThatCallsUnwrittenBytesHoles(t *testing.T) {
 			t.Skipf("%s: %v: %s", args[0], err, out)
 		}
 	}
-	defer unix.Unmount(at, 0)
+	defer treetest.Unmount(t, at)
 	treetest.Sparse(t, at+"/f", 1<<20, map[int64]string{1<<20 - 3: "end"})
 	got, err := os.ReadFile(extract(t, write(t, at)) + "/f")
 	if err != nil || !bytes.HasSuffix(got, []byte("\x00end")) {

@@ -113,6 +113,34 @@ func Build(t testing.TB, dir string) {
 	}
 }
 
+// Unmount unmounts what a test has mounted. Whoever makes a mount namespace at that
+// moment, as every start of a machine does, holds a copy of the mount for a while,
+// and there is no event for its end.
+func Unmount(t testing.TB, at string) {
+	t.Helper()
+	Eventually(t, "unmount "+at, func() error {
+		if err := unix.Unmount(at, 0); err != nil && err != unix.EINVAL { // not mounted any more
+			return err
+		}
+		return nil
+	})
+}
+
+// Eventually tries until there is no error, for a minute at most.
+func Eventually(t testing.TB, what string, try func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+	}
+}
+
 // Sparse makes a file of a size with bytes at some offsets and holes between.
 func Sparse(t testing.TB, path string, size int64, parts map[int64]string) {
 	t.Helper()

@@ -242,5 +242,7 @@ func Probe(ctx context.Context, dir string) (err error) {
 	if err := Mount(image, at); err != nil {
 		return err
 	}
-	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
+	// Detached: a mount namespace that somebody makes at this moment has a copy, for
+	// as long as it lasts.
+	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,12 +45,19 @@ func mount(t *testing.T, image, at string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(at, 0); err != nil && !errors.Is(err, unix.EINVAL) {
-			t.Error(err)
-		}
+		treetest.Unmount(t, at)
+		none(t, image)
+	})
+}
+
+// none sees the last loop device of an image go.
+func none(t *testing.T, image string) {
+	t.Helper()
+	treetest.Eventually(t, "no loop device of "+image, func() error {
 		if n := devices(t, image); n != 0 {
-			t.Errorf("%d loop devices are left", n)
+			return fmt.Errorf("%d are left", n)
 		}
+		return nil
 	})
 }
 
@@ -167,9 +175,7 @@ func TestCreateLeavesNothingOfAFailure(t *testing.T) {
 	if err != nil || len(names) != 1 {
 		t.Errorf("left: %v, %v", names, err)
 	}
-	if n := devices(t, dir+"/there"); n != 0 {
-		t.Errorf("%d loop devices are left", n)
-	}
+	none(t, dir+"/there")
 }
 
 // TestNothingButAnImageIsFrozen: not the host below a directory where none is
