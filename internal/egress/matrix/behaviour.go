@@ -64,6 +64,7 @@ func (t *trial) briefly(change func(*guard.Config), f func(*trial) error) error 
 // tunnel opens one to a listed host and shows that it carries. Its decision is read
 // then, and no other case's.
 func (t *trial) tunnel() (*client, error) {
+	t.loose.Store(true)
 	mark := t.guard.log.mark()
 	c, err := dial(t.ctx, t.lab, t.guard.door.Entry)
 	if err != nil {

@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/checkfu/checkfu/internal/egress/guard"
 	"github.com/checkfu/checkfu/internal/egress/lab"
@@ -48,6 +49,7 @@ type bench struct {
 	base          string // the faults that start has
 	allow         []guard.Entry
 	live          map[netip.AddrPort]error // what the controls said of each address
+	loose         *atomic.Bool             // something was sent that nobody watched
 	plane         *plane                   // who answers for models
 	providers     []Provider               // that real machines are had of
 	environment   map[string]string        // that a mutant lays on that of a real machine

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/checkfu/checkfu/conformance/report"
@@ -170,6 +171,7 @@ type arena struct {
 	dump          string // digest of the topology
 
 	lab   *lab.Lab
+	loose atomic.Bool
 	plane *plane
 	live  map[netip.AddrPort]error
 }
@@ -236,7 +238,7 @@ func (a *arena) reach(ctx context.Context) map[netip.AddrPort]error {
 }
 
 func (a *arena) bench(start starter) *bench {
-	b := &bench{lab: a.lab, configuration: a.configuration, start: start, allow: list(a.all), live: a.live, plane: a.plane, providers: a.options.Providers}
+	b := &bench{lab: a.lab, configuration: a.configuration, start: start, allow: list(a.all), live: a.live, loose: &a.loose, plane: a.plane, providers: a.options.Providers}
 	b.script()
 	return b
 }

@@ -28,6 +28,12 @@ type trace struct {
 // watch does something and returns everything that was seen of it.
 // Errors: of f; of a lab that did not see itself, so that no absence is proved.
 func (t *trial) watch(f func() error) (*trace, error) {
+	// What a case before sent unwatched must not be taken for this one's.
+	if t.loose.Swap(false) {
+		if err := t.lab.Settle(t.ctx); err != nil {
+			return nil, blind(err)
+		}
+	}
 	ledger, tap, plane, queries := t.lab.Ledger.Mark(), t.lab.Tap.Mark(), t.lab.PlaneTap.Mark(), t.lab.Resolver.Mark()
 	decisions := 0
 	if t.guard != nil {
