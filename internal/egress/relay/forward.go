@@ -19,8 +19,9 @@ import (
 func (s *session) forward(leased context.Context, req request, l *Line) error {
 	ctx, cancel := context.WithCancelCause(leased)
 	defer cancel(nil)
-	// Past the lease not even a write that is on its way goes on.
-	defer context.AfterFunc(leased, func() { s.conn.Close() })()
+	// Past the lease not even a write that is on its way goes on. First the reason,
+	// and then the connection: a workload that went looks the same.
+	defer context.AfterFunc(leased, func() { cancel(context.Cause(leased)); s.conn.Close() })()
 	idle := newIdle(s.relay.clock, s.relay.cfg.idle, func() { cancel(errIdle) })
 	defer idle.end()
 
