@@ -105,7 +105,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 // environmentOfRun is A15: what a program of a real machine is told, by a live
-// process and by a command that is executed, of each provider that ships.
+// process and by a command that is executed, of each provider that ships. A Run that
+// does not begin, answer or end was not judged: nothing but a wrong environment fails,
+// or any accident would catch the mutant of one.
 func environmentOfRun(t *trial) error {
 	for _, p := range t.providers {
 		if p.Lacks != "" {
@@ -113,30 +115,39 @@ func environmentOfRun(t *trial) error {
 		}
 		r, err := t.beginRun(t.ctx, p, false)
 		if err != nil {
-			return named(p.Name, err)
+			return named(p.Name, blind(err))
 		}
-		err = r.environments(t)
-		if err := errors.Join(err, r.end(t.ctx)); err != nil {
+		if err := r.environmentsToTheEnd(t); err != nil {
 			return named(p.Name, err)
 		}
 	}
 	return nil
 }
 
+// environmentsToTheEnd is environments, and the end of the Run.
+func (r *realRun) environmentsToTheEnd(t *trial) error {
+	err := r.environments(t)
+	if ended := r.end(t.ctx); ended != nil {
+		err = errors.Join(err, blind(fmt.Errorf("the end of the Run: %w", ended)))
+	}
+	return err
+}
+
 // environments holds both environments to what they may name.
+// Errors: blindError but where one names more.
 func (r *realRun) environments(t *trial) error {
 	live, err := r.ask(tellEnvironment)
 	if err != nil {
-		return err
+		return blind(err)
 	}
 	executed, err := r.Execute(t.ctx, r.instance(), HarnessPath, tellEnvironment)
 	if err != nil {
-		return fmt.Errorf("execute: %w", err)
+		return blind(fmt.Errorf("execute: %w", err))
 	}
 	for what, text := range map[string]string{"a live process": live, "a command that is executed": string(executed)} {
 		var list []string
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return fmt.Errorf("the environment of %s: %.200q: %w", what, text, err)
+			return blind(fmt.Errorf("the environment of %s: %.200q: %w", what, text, err))
 		}
 		if err := namesOnly(list, r.token); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
