@@ -60,7 +60,7 @@ func (p *Provider) Decisions(ctx context.Context, id sandbox.InstanceID, since i
 }
 
 // othersDecisions is Decisions of an instance that another process owns. Its guard
-// lives as long as somebody but us has the log open.
+// lives as long as somebody but us has the log open for writing.
 func (p *Provider) othersDecisions(ctx context.Context, id sandbox.InstanceID, since int64) (Decisions, error) {
 	if !validID(id) {
 		return Decisions{}, sandbox.NoInstance(sandbox.OpRelease, id)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -249,6 +250,44 @@ func TestEndHolders_SparesTheOwner(t *testing.T) {
 	}
 	owner.Process.Kill()
 	owner.Wait()
+}
+
+// Only who can write a log is its attendant: one that reads it is not killed, and
+// makes no guard look alive that is gone.
+func TestEndHolders_SparesReaders(t *testing.T) {
+	at := place{t.TempDir()}
+	begin := func(flags int) *exec.Cmd {
+		log, err := os.OpenFile(at.decisions(), flags, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		return sleeper(t, log)
+	}
+	for name, flags := range map[string]int{"write": os.O_WRONLY, "both": os.O_RDWR | os.O_APPEND} {
+		writer := begin(flags | os.O_CREATE)
+		reader, named := begin(os.O_RDONLY), begin(unix.O_PATH)
+		if !isOpen(at.decisions()) {
+			t.Errorf("%s: the writer is not seen", name)
+		}
+		if err := endHolders(t.Context(), at.decisions(), 0); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := writer.Wait(); err == nil || writer.ProcessState.String() != "signal: killed" {
+			t.Errorf("%s: writer: %v", name, writer.ProcessState)
+		}
+		if isOpen(at.decisions()) {
+			t.Errorf("%s: a reader makes the log look written", name)
+		}
+		for _, cmd := range []*exec.Cmd{reader, named} {
+			if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if cmd.Wait(); cmd.ProcessState.String() != "signal: terminated" {
+				t.Errorf("%s: reader: %v", name, cmd.ProcessState)
+			}
+		}
+	}
 }
 
 // What the guard is told: the list as it is, grouped by host and mode.
