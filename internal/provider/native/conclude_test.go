@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -108,14 +109,26 @@ func TestConclude_IsBounded(t *testing.T) {
 }
 
 // Another process of the same user, as the one that runs a command in a session,
-// reads the same, from where it read last.
+// reads the same, from where it read last; also where it knows the directory by a
+// symbolic link. One more that reads the log is no guard.
 func TestDecisions_OfAnotherOwner(t *testing.T) {
 	p := guarded(newProvider(t, "runc"), "plain")
 	id := activate(t, p, allowing(p, listed))
-	other, err := New(p.opt)
+	opt := p.opt
+	opt.Dir = filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(p.opt.Dir, opt.Dir); err != nil {
+		t.Fatal(err)
+	}
+	other, err := New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
+	log, err := os.Open(p.place(id).decisions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	sleeper(t, log)
 	before, err := other.Decisions(t.Context(), id, 0)
 	if err != nil || before.Allowed != 0 || before.Through == 0 || before.Ended {
 		t.Errorf("%+v, %v", before, err)

@@ -64,7 +64,8 @@ type Images interface {
 // Options of a Provider.
 type Options struct {
 	// Dir holds all state. It is made with mode 0711: the machine's runtime
-	// runs under ids of its own and must be able to pass through.
+	// runs under ids of its own and must be able to pass through. A symbolic link is
+	// followed once, by New.
 	Dir string
 	// Driver starts the machines.
 	Driver machine.Driver
@@ -132,8 +133,16 @@ func New(opt Options) (*Provider, error) {
 			return nil, err
 		}
 	}
+	// The kernel names open files and mounts by their real path, and what looks for
+	// one of ours there has to name it so too.
+	dir, err := filepath.Abs(opt.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, err
+	}
 	p := &Provider{opt: opt, instances: map[sandbox.InstanceID]*instance{}}
-	var err error
 	if p.initPath, err = installInit(filepath.Join(opt.Dir, "bin"), opt.Init); err != nil {
 		return nil, err
 	}
