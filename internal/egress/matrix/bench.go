@@ -53,6 +53,7 @@ type bench struct {
 	plane         *plane                   // who answers for models
 	providers     []Provider               // that real machines are had of
 	environment   map[string]string        // that a mutant lays on that of a real machine
+	began         *[]*process              // where a mutant's guards are kept, for how they end
 }
 
 // trial is one case at a bench.

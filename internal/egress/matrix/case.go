@@ -142,6 +142,9 @@ func (t *trial) request(head string, w want, talk func(*client) error) error {
 	s, err := t.watch(func() error {
 		logged = t.guard.log.mark()
 		c, err := dial(t.ctx, t.lab, t.guard.door.Entry)
+		if late(err) {
+			return blind(fmt.Errorf("connect to the guard: %w", err)) // the kernel takes it, and no guard
+		}
 		if err != nil {
 			return fmt.Errorf("connect to the guard: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,12 @@ func (c *client) Close() error {
 
 // Read reads what came behind the answer.
 func (c *client) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// late is an error of a wait that was too long, so perhaps of a machine that has
+// other work.
+func late(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT)
+}
 
 // dial connects to a door from inside the workload.
 func dial(ctx context.Context, l *lab.Lab, to netip.AddrPort) (*client, error) {

@@ -2,7 +2,9 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 
 	"github.com/checkfu/checkfu/conformance/report"
 )
@@ -102,7 +104,8 @@ func (a *arena) kill(ctx context.Context) {
 	}
 }
 
-// judgeMutant judges one case with one fault; with "" it has none.
+// judgeMutant judges one case with one fault; with "" it has none. A guard that
+// crashes, or a machine under load, fails any case: neither was caught by its fault.
 func (a *arena) judgeMutant(ctx context.Context, fault string, c Case) (report.Status, string) {
 	base := "plain"
 	if a.configuration == KernelOnly {
@@ -122,15 +125,55 @@ func (a *arena) judgeMutant(ctx context.Context, fault string, c Case) (report.S
 	if fault == elsewhere {
 		b.environment = elsewhereEnvironment
 	}
+	var began []*process
+	b.began = &began
 	t := &trial{bench: b, ctx: ctx}
 	if !c.alone {
 		own, err := t.own(nothing)
 		if err != nil {
 			return report.Error, err.Error()
 		}
-		defer own.guard.end()
 		t = own
 	}
+	run := c.run
+	c.run = func(t *trial) error {
+		err := run(t)
+		if late(err) {
+			err = blind(err)
+		}
+		return err
+	}
 	status, reason, _ := t.judge(c)
+	var gone error
+	if t.guard != nil {
+		if status == report.Fail {
+			gone = t.answersStill()
+		}
+		t.guard.end() // how it ended is asked below
+	}
+	if status != report.Fail || fault == failsOpen { // whose guard is killed by its case
+		return status, reason
+	}
+	for _, p := range began {
+		gone = errors.Join(gone, p.err())
+	}
+	if gone != nil {
+		return report.Error, "the mutant ended by itself: " + strings.ReplaceAll(gone.Error(), "\n", "; ") + "; before: " + reason
+	}
 	return status, reason
+}
+
+// answersStill holds that the guard is there: to what is no request it says so, with
+// any fault.
+func (t *trial) answersStill() error {
+	c, err := dial(t.ctx, t.lab, t.guard.door.Entry)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	status, err := c.ask("nothing\r\n\r\n")
+	if err == nil && status == closed {
+		err = errors.New("no answer any more")
+	}
+	return err
 }

@@ -19,6 +19,7 @@ type process struct {
 	pid  int
 	done <-chan struct{}
 	stop func(context.Context) error
+	err  func() error // how it ended, once done: nil where it ended well, or has not
 }
 
 // starter starts a guard on the thread that calls, so in its namespaces.
@@ -31,7 +32,7 @@ func product(ctx context.Context, config []byte, listener, log *os.File) (*proce
 	if err != nil {
 		return nil, err
 	}
-	return &process{pid: p.PID, done: p.Done(), stop: p.Stop}, nil
+	return &process{pid: p.PID, done: p.Done(), stop: p.Stop, err: p.Err}, nil
 }
 
 // altered starts this very binary as a guard with faults, under the same
@@ -98,6 +99,13 @@ func spawn(ctx context.Context, names string, config []byte, listener, log *os.F
 		cmd.Process.Kill()
 		<-done
 		return nil
+	}, err: func() error {
+		select {
+		case <-done:
+			return ended
+		default:
+			return nil
+		}
 	}}
 	go func() {
 		feed.Write(config) // a guard that does not read it does not begin

@@ -33,7 +33,7 @@ func productRelay(ctx context.Context, config []byte, listener, log *os.File) (*
 	if err != nil {
 		return nil, err
 	}
-	return &process{pid: p.PID, done: p.Done(), stop: p.Stop}, nil
+	return &process{pid: p.PID, done: p.Done(), stop: p.Stop, err: p.Err}, nil
 }
 
 // runPort is where a real Run may reach its host: what is said there is not TLS.

@@ -97,6 +97,9 @@ func (t *trial) ownBytes(config []byte) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.began != nil {
+		*t.began = append(*t.began, s.process)
+	}
 	return &trial{bench: t.bench, ctx: t.ctx, guard: s}, nil
 }
 
