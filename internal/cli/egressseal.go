@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -45,8 +46,47 @@ func (f *egressFlags) sealing(o matrix.Options) (*sealing, error) {
 			return nil, err
 		}
 	}
+	if err := f.apart(); err != nil {
+		return nil, err
+	}
 	key, err := readReceiptKey("--key", f.key)
 	return &sealing{f.receipt, f.names[0], key}, err
+}
+
+// apart holds the files of a sealed run apart: a report would else be written over
+// the key, or a receipt over another of the same name, which nobody would tell from
+// the receipt of a run that showed too little.
+// Errors: *argument.Error.
+func (f *egressFlags) apart() error {
+	files := []struct{ flag, path string }{
+		{"--key", f.key}, {"--receipt", f.receipt}, {"--receipt (its signature)", f.receipt + ".sig"}, {"--junit", f.junit},
+	}
+	for i, file := range files {
+		for _, before := range files[:i] {
+			if file.path != "" && file.path != "-" && sameFile(before.path, file.path) {
+				return argument.Unexpected(file.flag, "another file than that of "+before.flag, file.path)
+			}
+		}
+	}
+	for _, file := range files[1:3] {
+		if _, err := os.Lstat(file.path); !errors.Is(err, os.ErrNotExist) {
+			return argument.Unexpected(file.flag, "a name that is free", file.path)
+		}
+	}
+	return nil
+}
+
+// sameFile reports whether two paths are one file, or would be once it is there.
+func sameFile(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	same := func(a, b string) bool {
+		one, err := os.Stat(a)
+		other, otherErr := os.Stat(b)
+		return err == nil && otherErr == nil && os.SameFile(one, other)
+	}
+	return same(a, b) || filepath.Base(a) == filepath.Base(b) && same(filepath.Dir(a), filepath.Dir(b))
 }
 
 // seal writes receipt and signature, or says which facts the run did not show and

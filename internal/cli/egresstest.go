@@ -67,7 +67,7 @@ not caught, with 2 for a wrong flag, and with 125 where there is no root.`,
 	flags.BoolVar(&f.noMutants, "no-mutants", false, "run no guards with faults (the run is then incomplete)")
 	flags.BoolVar(&f.list, "list", false, "list the cases and run nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as canonical JSON")
-	flags.StringVar(&f.receipt, "receipt", "", "file for a receipt, with its signature in FILE.sig, where all five facts were shown")
+	flags.StringVar(&f.receipt, "receipt", "", "new file for a receipt, with its signature in FILE.sig, where all five facts were shown")
 	flags.StringVar(&f.key, "key", "", "file with the key that signs it (see checkfu egress receipt keygen)")
 	flags.StringVar(&f.junit, "junit", "", "file for a JUnit report, - for standard output")
 	return cmd
