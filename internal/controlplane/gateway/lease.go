@@ -42,8 +42,12 @@ type Leases interface {
 // from many goroutines.
 type Counts interface {
 	// Used is what a run has used by requests that ended. An error means that it
-	// is not known or not kept, and no request of the run passes.
+	// is not known or not kept, and no request of the run passes. It may wait for
+	// the disk.
 	Used(runID string) (Usage, error)
+	// Known is the same by memory alone: it waits for no disk, and does not tell
+	// whether what it says is kept.
+	Known(runID string) Usage
 	// Add counts a request of a lease's run. What could not be kept is known
 	// nevertheless, and Used tries again.
 	Add(leaseID string, u Usage) error

@@ -52,12 +52,15 @@ type account struct {
 // Errors: *route.Refusal: 429 at a ceiling or a limit, 503 where nobody can
 // account for it.
 func (g *ledger) begin(l Lease) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	used, err := g.counts.Used(l.RunID)
-	if err != nil {
+	// Not under the lock: a run whose counts wait for the disk holds up no other.
+	if _, err := g.counts.Used(l.RunID); err != nil {
 		return unaccounted()
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// Asked for again under it: what ended meanwhile runs no more, and would
+	// otherwise be seen as neither.
+	used := g.counts.Known(l.RunID)
 	a := g.runs[l.RunID]
 	if a == nil {
 		a = &account{idle: make(chan struct{})}

@@ -225,16 +225,7 @@ func (s *Store) Lookup(tokenDigest string) (Lease, error) {
 
 // Used is Counts.Used: the sum over the run's leases.
 func (s *Store) Used(runID string) (Usage, error) {
-	var sum Usage
-	var behind []*held
-	s.mu.RLock()
-	for _, h := range s.runs[runID] {
-		sum.add(h.Used)
-		if h.dirty {
-			behind = append(behind, h)
-		}
-	}
-	s.mu.RUnlock()
+	sum, behind := s.sum(runID)
 	if len(behind) == 0 {
 		return sum, nil
 	}
@@ -245,6 +236,25 @@ func (s *Store) Used(runID string) (Usage, error) {
 		failures = append(failures, s.flush(h))
 	}
 	return sum, errors.Join(failures...)
+}
+
+// Known is Counts.Known.
+func (s *Store) Known(runID string) Usage {
+	sum, _ := s.sum(runID)
+	return sum
+}
+
+// sum adds up a run's leases, and says of which the disk is behind.
+func (s *Store) sum(runID string) (sum Usage, behind []*held) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, h := range s.runs[runID] {
+		sum.add(h.Used)
+		if h.dirty {
+			behind = append(behind, h)
+		}
+	}
+	return sum, behind
 }
 
 // Add is Counts.Add. Those that wait for the disk at the same time go there
