@@ -302,9 +302,17 @@ func (in *instance) remove(ctx context.Context) error {
 	}
 	in.judgeRelay()
 	err = errors.Join(err, in.dismiss(ctx), in.disconnect())
-	in.endLease(ctx)
+	// A gateway that is slow to answer takes none of the time that this host's part
+	// needs: the machine is dismantled meanwhile.
+	leased := make(chan struct{})
+	go func() {
+		defer close(leased)
+		in.endLease(ctx)
+	}()
 	in.closeRoots()
-	if err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at)); err != nil {
+	err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at))
+	<-leased
+	if err != nil {
 		return err
 	}
 	in.releaseImage()

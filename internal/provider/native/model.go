@@ -32,8 +32,9 @@ type Model struct {
 type Lease struct {
 	Gateway string // where the relay leads, as in relay.Config
 	Token   string // of the run, good for this lease alone; it is all that the workload gets
-	// End is called when the relay is gone. It may be called again. It answers
-	// nothing: a lease that could not be ended expires by itself.
+	// End is called when the relay is gone, beside the rest of the removal, which
+	// waits for it. It may be called again. It answers nothing: a lease that could
+	// not be ended expires by itself.
 	End func(context.Context)
 	// RelayEnded says, at the End, that the relay was gone before its machine:
 	// nothing of a model was reached from then on. The provider sets it.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -214,5 +215,30 @@ func TestModel_NoLeaseNoMachine(t *testing.T) {
 	}
 	if left := census(t, p); len(left) > 0 {
 		t.Errorf("left:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// A gateway that does not answer holds up no dismantling: its machine is gone
+// before the lease has ended, and the removal ends after both.
+func TestModel_TheLeaseEndsBesideTheMachine(t *testing.T) {
+	p := newProvider(t, "runc")
+	l := routed(t, p)
+	id := provision(t, p, request(p))
+	removed, over := make(chan struct{}), false
+	p.opt.Step = func(step string) {
+		if step == "removed" {
+			close(removed)
+		}
+	}
+	l.last.End = func(context.Context) {
+		select {
+		case <-removed:
+		case <-time.After(30 * time.Second):
+			t.Error("the machine waits for its lease")
+		}
+		over = true
+	}
+	if err := p.Destroy(t.Context(), id); err != nil || !over {
+		t.Errorf("%v, the lease has ended: %v", err, over)
 	}
 }
