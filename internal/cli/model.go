@@ -209,7 +209,8 @@ func (a *app) modelStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [NAME_OR_SOCKET]", Short: "List the leases of a model gateway and what they used",
 		Long: `List the leases of a model gateway that runs (default the one called "default"),
-with what their runs used by its count. A lease is kept for a day after its end.`,
+with what their runs used by its count. A lease is kept for a day after its expiry,
+or longer: until another is granted.`,
 		Example: "  checkfu model status\n  checkfu model status team --json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {

@@ -15,9 +15,12 @@ import (
 
 // Bounds of a Store.
 const (
-	MaxLeases = 1 << 16        // that it holds at once, those that are over among them
-	keepAfter = 24 * time.Hour // that one is kept after its end: its counts, and the epoch that fences it
-	pruneEach = time.Minute    // at most so often are the old ones looked for
+	MaxLeases = 1 << 16 // that it holds at once, those that are over among them
+	// That one is kept after its expiry: its counts, and the epoch that fences it. Not
+	// after an end before that: whoever lost it may come with an older epoch as long
+	// as that one's terms last, and its run may go on by another lease.
+	keepAfter = 24 * time.Hour
+	pruneEach = time.Minute // at most so often are the old ones looked for
 )
 
 // Store is the leases and counts of one machine: a file for each lease, in a
@@ -302,7 +305,7 @@ func (s *Store) List() []Granted {
 	return all
 }
 
-// prune removes what is over for long. A file that cannot be removed stays, and
+// prune removes what expired long ago. A file that cannot be removed stays, and
 // is tried again. It needs disk.
 func (s *Store) prune() {
 	now := s.clock.Now()

@@ -90,9 +90,18 @@ func TestStore(t *testing.T) {
 	if strings.Contains(fmt.Sprintf("%+v", s.tokens), second) {
 		t.Error("a token is kept")
 	}
-	// A lease that is over for long is forgotten at a later grant.
-	clock.advance(time.Hour + keepAfter + time.Second)
+	// A lease stays for a day after its expiry, however early it ended, and is
+	// forgotten at a later grant.
+	if err := s.Revoke("l", 3); err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(keepAfter + time.Second)
 	other := Lease{RunID: "r3", LeaseID: "l3", LeaseEpoch: 1, ExpiresAt: clock.now.Add(time.Hour)}
+	if _, err := s.Grant(other); err != nil || len(s.List()) != 2 {
+		t.Fatalf("%+v, %v", s.List(), err)
+	}
+	clock.advance(time.Hour)
+	other.LeaseEpoch, other.ExpiresAt = 2, clock.now.Add(time.Hour)
 	if _, err := s.Grant(other); err != nil {
 		t.Fatal(err)
 	}
