@@ -1,6 +1,6 @@
 // Package uplink gives one machine a way to the whole internet, and a fence
 // that keeps it off everything else that its host could reach: the host itself,
-// the host's own network, and every other machine.
+// networks that are not public, and every other machine.
 //
 // What there is of one uplink, and where:
 //

@@ -36,6 +36,9 @@ func lacks() error {
 	} else if _, err := c.ListTablesOfFamily(nftables.TableFamilyINet); err != nil {
 		lack("modprobe nf_tables, or use a kernel with CONFIG_NF_TABLES_INET", "the kernel's nf_tables do not answer: %v", err)
 	}
+	if err := flowsAnswer(); err != nil {
+		lack("modprobe nf_conntrack_netlink, or use a kernel with CONFIG_NF_CT_NETLINK", "the kernel's table of connections does not answer: %v", err)
+	}
 	routes, err := ipv4Routes()
 	if err != nil {
 		return errors.Join(append(all, err)...)

@@ -102,6 +102,9 @@ func (u *Uplink) link(resolver netip.Addr) error {
 	if err := loadFence(fence{id: u.id, device: u.device, machine: machine, resolver: resolver}); err != nil {
 		return fmt.Errorf("load the table: %w", err)
 	}
+	if err := forget(machine); err != nil { // of one that had the address, and whose owner died
+		return err
+	}
 	if err := settings(map[string]string{
 		"ipv4/conf/%s/forwarding":       "1", // of what comes from this link, and of nothing else
 		"ipv4/conf/%s/rp_filter":        "1",
@@ -131,7 +134,7 @@ func (u *Uplink) claim(mtu int, taken []netip.Prefix) (slot int, err error) {
 		if used(slot, taken) {
 			continue
 		}
-		u.device = "checkfu" + strconv.Itoa(slot)
+		u.device = device(slot)
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name, attributes.MTU = u.device, mtu
 		err = netlink.LinkAdd(&netlink.Veth{
@@ -235,8 +238,9 @@ func (u *Uplink) lost() (err error) {
 	return err
 }
 
-// Close removes the link and then the fence. The machine's processes should have
-// ended: to one that lives the network is gone.
+// Close removes the link, what the host keeps in mind of its connections, and then
+// the fence. The machine's processes should have ended: to one that lives the network
+// is gone.
 //
 // Blocks: as Open does.
 // Errors: *Error; it may be called again.
@@ -246,7 +250,7 @@ func (u *Uplink) Close() error {
 	default:
 		close(u.done)
 	}
-	err := u.host.Remove(u.id)
+	err := u.host.remove(u.id, func() error { return forget(u.address) })
 	if closed := u.inside.Close(); !errors.Is(closed, os.ErrClosed) {
 		err = errors.Join(err, closed)
 	}
@@ -257,9 +261,17 @@ func (u *Uplink) Close() error {
 // link first. Nothing left is no error, also where the kernel knows no tables.
 // Errors: *Error.
 func (h *Host) Remove(id string) error {
+	return h.remove(id, func() error { return forgetLost(id) })
+}
+
+// remove takes the table last: it is what a second try reads the address from.
+func (h *Host) remove(id string, forget func() error) error {
 	err := h.within(func() error {
 		if err := cut(id); err != nil {
 			return fmt.Errorf("remove the link: %w", err)
+		}
+		if err := forget(); err != nil {
+			return err
 		}
 		return wrap("remove the table", unloadFence(id))
 	})
@@ -288,6 +300,8 @@ func cut(id string) error {
 
 func alias(id string) string { return "checkfu " + id }
 
+func device(slot int) string { return "checkfu" + strconv.Itoa(slot) }
+
 // ends are the addresses of a link.
 func ends(slot int) (host, machine netip.Addr) {
 	base := links.Addr().As4()
@@ -296,6 +310,12 @@ func ends(slot int) (host, machine netip.Addr) {
 		return netip.AddrFrom4([4]byte{base[0], base[1] + byte(n>>16), byte(n >> 8), byte(n + i)})
 	}
 	return at(1), at(2)
+}
+
+// place is the slot of a machine's address.
+func place(machine netip.Addr) int {
+	a, base := machine.As4(), links.Addr().As4()
+	return (int(a[1]-base[1])<<16 | int(a[2])<<8 | int(a[3])) / 4
 }
 
 // used reports whether the host has other plans for the addresses of a slot.

@@ -325,7 +325,7 @@ func TestEnds(t *testing.T) {
 	for slot := range maxLinks {
 		host, machine := ends(slot)
 		block, _ := host.Prefix(30)
-		if !links.Contains(host) || !block.Contains(machine) || host.Next() != machine || seen[host] || policy.Public(machine) {
+		if !links.Contains(host) || place(machine) != slot || !block.Contains(machine) || host.Next() != machine || seen[host] || policy.Public(machine) {
 			t.Fatalf("slot %d: %s %s", slot, host, machine)
 		}
 		seen[host] = true
