@@ -305,7 +305,11 @@ func TestWatch_NoFenceNoLink(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	ticks <- time.Time{}
+	select {
+	case ticks <- time.Time{}:
+	case err := <-lost: // the second tick was judged after the flush
+		lost <- err
+	}
 	select {
 	case err := <-lost:
 		if !strings.Contains(err.Error(), "table checkfu-"+idA) {
