@@ -50,7 +50,7 @@ working tree is never touched. Files that the command leaves in
 With --allow the command finds the proxy of a guard in https_proxy and its kin;
 there is no other way out. What the guard refused is summed up at the end.
 With --network unrestricted it has a link of its own to the internet, and to
-nothing else: not to this host, its network, or another machine.
+nothing else: not to this host, private networks, or another machine.
 
 With --model the command finds base URLs of a relay and a run token in the
 variables that agents read (ANTHROPIC_BASE_URL, OPENAI_API_KEY and their kin);
