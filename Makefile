@@ -60,7 +60,7 @@ test-race: $(INIT) $(EGRESS) ## all packages that do not link gVisor, with the r
 
 test-product: build ## the packages and the commands that start real sandboxes, as root
 	@test "$$(id -u)" = 0 || { echo "make test: needs root: what it tests starts real sandboxes"; exit 1; }
-	CGO_ENABLED=0 $(GO) test -p 3 -timeout 14m $(LONGEST) $(filter-out $(LONGEST) $(ALONE),$(PRODUCT))
+	CGO_ENABLED=0 $(GO) test -p 2 -timeout 14m $(LONGEST) $(filter-out $(LONGEST) $(ALONE),$(PRODUCT))
 	CGO_ENABLED=0 $(GO) test -timeout 14m $(ALONE)
 
 arch: ## the house rules: who imports whom, sizes, comments
