@@ -319,6 +319,10 @@ func TestW01W03W22ALostAnswerHasOneEffect(t *testing.T) {
 				if !reflect.DeepEqual(p.calls, bare.calls) || !reflect.DeepEqual(p.Census(), bare.Census()) {
 					t.Errorf("the provider was called %v and has %v; bare %v and %v", p.calls, p.Census(), bare.calls, bare.Census())
 				}
+				// The last answer is through before what is done to its connection is.
+				for late := time.Now().Add(30 * time.Second); l.proxy.Faults()[f.Kind] == 0 && time.Now().Before(late); {
+					time.Sleep(time.Millisecond)
+				}
 				if n := l.proxy.Faults()[f.Kind]; n != 1 {
 					t.Errorf("%d faults", n)
 				}
