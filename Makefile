@@ -51,7 +51,7 @@ build-arm64: ## cross-build for arm64 (built, not run)
 demo: build ## set up what it needs and run a command on a repository inside a sandbox
 	./demo/run
 
-test: lint arch build test-race test-product ## everything, under 15 minutes on 2 cores
+test: lint arch build test-race test-product ## everything, about 17 minutes on 2 cores
 
 test-race: $(INIT) $(EGRESS) ## all packages that do not link gVisor, with the race detector
 	$(GO) test -race -timeout 10m $(filter-out $(PARTLY),$(RACED))
