@@ -84,6 +84,13 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 			if err := o.Host.Unrestricted(); err != nil && name == all.NativeRunsc { // the same for both
 				doc.Notes = append(doc.Notes, "--network unrestricted cannot be had here: "+argument.OneLine(err.Error()))
 			}
+			if name == all.NativeRunsc { // likewise
+				how, err := o.Host.Keeps(cmd.Context())
+				if err != nil {
+					how = "cannot be had here: " + argument.OneLine(err.Error())
+				}
+				doc.Notes = append(doc.Notes, "snapshots of durable machines: "+how)
+			}
 			_ = o.Close() // what this person may not remove is another's
 		}
 		d.Ready = len(d.Lacks) == 0

@@ -73,6 +73,7 @@ type Host interface {
 	Decisions(ctx context.Context, id sandbox.InstanceID, since int64) (native.Decisions, error)
 	Conclude(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
 	Unrestricted() error
+	Keeps(ctx context.Context) (string, error)
 }
 
 // Opened is a provider that is ready to be called.
@@ -168,7 +169,7 @@ func Open(name string, o Options) (*Opened, error) {
 			return closeDriver()
 		})
 	}
-	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o)})
+	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
