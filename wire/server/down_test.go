@@ -441,7 +441,9 @@ func TestALostProcessHasNoExit(t *testing.T) {
 			}
 			l.want(l.call(wire.ProcessWait, "", wire.WaitRequest{InstanceID: l.instance, ProcessID: l.id, WaitMS: 1000}), lost)
 			l.want(l.open(0, 0).refused(), lost)
-			if p.destroyed.Load() == 0 {
+			select { // by another goroutine than the one that told the loss
+			case <-p.killed:
+			case <-time.After(time.Minute):
 				t.Error("not destroyed")
 			}
 		})

@@ -92,11 +92,12 @@ type puppet struct {
 	waitErr    error
 	signals    atomic.Int64
 	destroyed  atomic.Int64
+	killed     chan struct{} // closed once it was destroyed
 	onSignal   func()
 }
 
 func newPuppet(e sandbox.Evidence) *puppet {
-	p := &puppet{evidence: e, ended: make(chan struct{})}
+	p := &puppet{evidence: e, ended: make(chan struct{}), killed: make(chan struct{})}
 	p.inR, p.inW = io.Pipe()
 	p.outR, p.outW = io.Pipe()
 	p.errR, p.errW = io.Pipe()
@@ -135,7 +136,9 @@ func (p *puppet) Signal(context.Context, sandbox.ControlSignal) error {
 
 // Destroy ends everything, as a provider does: streams break.
 func (p *puppet) Destroy(context.Context) error {
-	p.destroyed.Add(1)
+	if p.destroyed.Add(1) == 1 {
+		defer close(p.killed)
+	}
 	p.leave(sandbox.Signaled("SIGKILL"), nil)
 	p.inR.CloseWithError(io.ErrClosedPipe)
 	p.outW.CloseWithError(errors.New("file already closed"))
