@@ -15,6 +15,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/state"
 )
 
 // app is one invocation.
@@ -90,8 +91,23 @@ func (a *app) codeOf(err error) int {
 	return ExitFailure
 }
 
-// stateDir is where everything is kept, absolute.
+// stateDir is where everything is kept, absolute, and in a form that this program
+// knows.
 func (a *app) stateDir() (string, error) {
+	dir, err := a.statePath()
+	if err == nil {
+		err = state.Check(dir)
+	}
+	if wrong, ok := errors.AsType[*state.Error](err); ok {
+		return "", argument.Wrong("--state: %v", wrong)
+	}
+	if err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+func (a *app) statePath() (string, error) {
 	dir, from := a.state, "--state"
 	if dir == "" {
 		dir, from = os.Getenv("CHECKFU_STATE"), "CHECKFU_STATE"
@@ -131,7 +147,7 @@ func (a *app) usableState() (string, error) {
 		err = unix.Access(dir, unix.W_OK|unix.X_OK)
 	}
 	if err == nil {
-		return dir, nil
+		return dir, state.Open(dir)
 	}
 	flag := "--state"
 	if a.state == "" && os.Getenv("CHECKFU_STATE") != "" {
