@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/lock"
 )
 
 // Remove takes an image out of the store, under all its references, with its
@@ -59,7 +60,7 @@ func (s *Store) withdraw(ctx context.Context, ref string) error {
 			return err
 		}
 		defer f.Close()
-		got, err := tryLock(f, unix.LOCK_EX)
+		got, err := lock.Try(f, lock.Exclusive)
 		if err != nil {
 			return err
 		}

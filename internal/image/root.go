@@ -14,6 +14,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/lock"
 )
 
 // Root is an unpacked tree that is held: as long as it is not released, the
@@ -105,7 +107,7 @@ func (s *Store) byDigest(digest string) (*stored, error) {
 // hold locks a tree that is there against removal; else fs.ErrNotExist.
 func (s *Store) hold(ctx context.Context, img *stored) (*Root, error) {
 	dir := s.rootPath(img.Digest)
-	f, err := openLocked(ctx, dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_SH)
+	f, err := lock.Open(ctx, dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, lock.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func (s *Store) unpack(ctx context.Context, img *stored) (err error) {
 	if err != nil {
 		return err
 	}
-	turn, err := openLocked(ctx, s.blobPath(h), os.O_RDONLY, unix.LOCK_EX)
+	turn, err := lock.Open(ctx, s.blobPath(h), os.O_RDONLY, lock.Exclusive)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Error{Kind: ErrNotFound, Reason: "removed meanwhile", Err: err}
 	}

@@ -12,7 +12,8 @@ import (
 	"strconv"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/lock"
 )
 
 // stage is a directory below tmp in which one piece of work is made before it
@@ -39,7 +40,7 @@ func (s *Store) stage(ctx context.Context) (*stage, error) {
 	}
 	f, err := os.Open(dir)
 	if err == nil {
-		if err = lock(ctx, f, unix.LOCK_EX); err != nil {
+		if err = lock.Wait(ctx, f, lock.Exclusive); err != nil {
 			f.Close()
 		}
 	}
@@ -89,7 +90,7 @@ func (s *Store) dead(ctx context.Context) ([]*os.File, error) {
 		if err != nil {
 			continue // finished meanwhile
 		}
-		if got, _ := tryLock(f, unix.LOCK_EX); got {
+		if got, _ := lock.Try(f, lock.Exclusive); got {
 			dead = append(dead, f)
 		} else {
 			f.Close()

@@ -16,6 +16,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"github.com/checkfu/checkfu/internal/lock"
 )
 
 // Store is one directory of images and unpacked roots.
@@ -115,7 +117,7 @@ func (s *Store) blobPath(h v1.Hash) string { return s.path("blobs", "sha256", h.
 // around the index; "import.lock" by whoever brings blobs in or takes them out.
 // Who needs both takes import.lock first.
 func (s *Store) lock(ctx context.Context, name string) (unlock func(), err error) {
-	f, err := openLocked(ctx, s.path(name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, unix.LOCK_EX)
+	f, err := lock.Open(ctx, s.path(name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, lock.Exclusive)
 	if err != nil {
 		return nil, err
 	}

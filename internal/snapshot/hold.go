@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/checkfu/checkfu/internal/lock"
 	"github.com/checkfu/checkfu/internal/snapshot/tree"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -47,7 +48,7 @@ func (s *Store) hold(ctx context.Context, ref sandbox.Snapshot) (_ *Hold, err er
 			dir.Close()
 		}
 	}()
-	if err := flock(ctx, dir, unix.LOCK_SH); err != nil {
+	if err := lock.Wait(ctx, dir, lock.Shared); err != nil {
 		return nil, err
 	}
 	h.Manifest, err = readManifest(dir, ref.SnapshotID)

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/checkfu/checkfu/internal/lock"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -35,7 +34,7 @@ func (s *Store) stage(ctx context.Context, op string) (*stage, error) {
 		return nil, err
 	}
 	if st.held, err = os.Open(st.dir); err == nil {
-		if err = flock(ctx, st.held, unix.LOCK_EX); err != nil {
+		if err = lock.Wait(ctx, st.held, lock.Exclusive); err != nil {
 			st.held.Close()
 		}
 	}

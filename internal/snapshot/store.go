@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/checkfu/checkfu/internal/lock"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -156,49 +157,13 @@ func validID(id sandbox.SnapshotID) bool {
 // now is the store's clock as the contract writes it.
 func (s *Store) now() sandbox.Timestamp { return sandbox.At(s.opt.Now()) }
 
-// lockPoll is how often a lock that somebody else holds is tried again. flock
-// cannot be awaited together with a context.
-const lockPoll = 5 * time.Millisecond
-
-// flock takes a lock on an open file; it waits until ctx is done.
-func flock(ctx context.Context, f *os.File, how int) error {
-	for {
-		got, err := tryFlock(f, how)
-		if got || err != nil {
-			return err
-		}
-		t := time.NewTimer(lockPoll)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
-		}
-	}
-}
-
-// tryFlock takes the lock if nobody holds it.
-func tryFlock(f *os.File, how int) (bool, error) {
-	for {
-		switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err {
-		case nil:
-			return true, nil
-		case unix.EINTR:
-		case unix.EWOULDBLOCK:
-			return false, nil
-		default:
-			return false, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
-		}
-	}
-}
-
 // lock takes the store's own lock.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(s.path("lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(ctx, f, unix.LOCK_EX); err != nil {
+	if err := lock.Wait(ctx, f, lock.Exclusive); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return func() { f.Close() }, nil

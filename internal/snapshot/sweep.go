@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/checkfu/checkfu/internal/lock"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -107,7 +108,7 @@ func (s *Store) sweepOne(id sandbox.SnapshotID, now, cutoff sandbox.Timestamp, b
 			return false, nil
 		}
 		// Locked, so that nobody begins to use it between the look and the end.
-		got, err := tryFlock(dir, unix.LOCK_EX)
+		got, err := lock.Try(dir, lock.Exclusive)
 		if !got {
 			return false, err
 		}
@@ -159,7 +160,7 @@ func (s *Store) abandoned(ctx context.Context) ([]*os.File, error) {
 		if err != nil {
 			continue // published or removed meanwhile
 		}
-		if got, _ := tryFlock(f, unix.LOCK_EX); got {
+		if got, _ := lock.Try(f, lock.Exclusive); got {
 			dead = append(dead, f)
 		} else {
 			f.Close()
