@@ -74,6 +74,8 @@ type Host interface {
 	Conclude(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
 	Unrestricted() error
 	Keeps(ctx context.Context) (string, error)
+	Snapshots(ctx context.Context) ([]native.KeptSnapshot, error)
+	HomeBytes(id sandbox.InstanceID) int64
 }
 
 // Opened is a provider that is ready to be called.
