@@ -17,12 +17,14 @@ const usage = `usage:
   checkfu-init serve FD [PORT=SOCKET...]  PID 1: start commands for the host over FD
   checkfu-init seal                       forbid new namespaces in this user namespace
   checkfu-init specials ROOT LIMIT        print the special files below ROOT
+  checkfu-init pty ROWSxCOLUMNS [COMMAND [ARGUMENT...]]
+                                          run COMMAND, or a shell, on a terminal; frames on standard input
 A connection to PORT on the loopback address is passed on to SOCKET.
 `
 
 // Main runs one mode of the guest init and returns its exit status: 0 done, 1
-// the work failed, 2 the call was wrong.
-func Main(args []string, stdout, stderr io.Writer) int {
+// the work failed, 2 the call was wrong; that of "pty" is its command's.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// One processor and an early collector: the process lives as long as the
 	// machine, is counted in its memory and its process limit, and does little.
 	runtime.GOMAXPROCS(1)
@@ -31,6 +33,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		io.WriteString(stderr, usage)
 		return 2
 	}
+	code := 0
 	var err error
 	switch mode, rest := args[0], args[1:]; {
 	case mode == "init":
@@ -44,6 +47,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		err = seal()
 	case mode == "specials" && len(rest) == 2:
 		err = printSpecials(stdout, rest[0], rest[1])
+	case mode == "pty" && len(rest) >= 1:
+		code, err = runPty(rest, stdin, stdout)
 	default:
 		io.WriteString(stderr, usage)
 		return 2
@@ -52,7 +57,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		io.WriteString(stderr, "checkfu-init: "+err.Error()+"\n")
 		return 1
 	}
-	return 0
+	return code
 }
 
 // runInit is the "init" mode. It returns only if it could not begin or its

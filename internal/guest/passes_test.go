@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv("CHECKFU_TEST_GUEST") == "1" {
 		os.Unsetenv("CHECKFU_TEST_GUEST")
-		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
