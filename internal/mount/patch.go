@@ -60,12 +60,7 @@ func (p *Plan) patch(ctx context.Context, c *Change, read ReadFunc, w io.Writer)
 		}
 	}
 	dir := filepath.Join(temp, "git")
-	config := strings.Replace(string(configFile(p.format, nil)), "bare = false", "bare = true", 1)
-	if err := emptyGitDir(dir, []byte(config)); err != nil {
-		return err
-	}
-	// The strongest source of attributes says that none is set.
-	if err := os.WriteFile(filepath.Join(dir, "info", "attributes"), []byte("* !diff !text !filter !merge !eol !ident !working-tree-encoding\n"), 0o600); err != nil {
+	if err := bareGitDir(dir, p.format); err != nil {
 		return err
 	}
 	env := []string{"GIT_DIR=" + dir}
@@ -76,7 +71,17 @@ func (p *Plan) patch(ctx context.Context, c *Change, read ReadFunc, w io.Writer)
 		_, err := io.Copy(w, r)
 		return err
 	}, "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv",
-		"--no-color", "--src-prefix=a/", "--dst-prefix=b/", "refs/checkfu/old", "refs/checkfu/new")
+		"--no-color", "--src-prefix=a/", "--dst-prefix=b/", beforeRef, "refs/checkfu/new")
+}
+
+// bareGitDir makes an empty bare repository.
+func bareGitDir(dir, format string) error {
+	config := strings.Replace(string(configFile(format, nil)), "bare = false", "bare = true", 1)
+	if err := emptyGitDir(dir, []byte(config)); err != nil {
+		return err
+	}
+	// The strongest source of attributes says that none is set.
+	return os.WriteFile(filepath.Join(dir, "info", "attributes"), []byte("* !diff !text !filter !merge !eol !ident !working-tree-encoding\n"), 0o600)
 }
 
 // importSides feeds both trees to fast-import, one file at a time.
@@ -103,32 +108,9 @@ func (p *Plan) importSides(ctx context.Context, g *git, dir string, env []string
 }
 
 func (p *Plan) sides(ctx context.Context, w *bufio.Writer, c *Change, read ReadFunc) error {
-	base := p.Baseline()
-	after := map[string]Entry{}
-	for _, l := range c.Links {
-		after[l.Path] = Entry{Path: l.Path, Type: TypeSymlink, Target: l.Target}
-	}
-	for _, list := range [][]Entry{c.ModeChanged, c.Added, c.Modified} {
-		for _, e := range list {
-			after[e.Path] = e
-		}
-	}
-	touched := slices.Sorted(maps.Keys(after))
-	touched = append(touched, c.Deleted...)
-	commit(w, "refs/checkfu/old")
-	for _, path := range touched {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if target, ok := base.Links[path]; ok {
-			put(w, modeLink, path, []byte(target))
-		} else if f, ok := base.Files[path]; ok {
-			data, err := f.Bytes()
-			if err != nil {
-				return err
-			}
-			put(w, fileMode(f.Executable), path, data)
-		}
+	after, touched := c.touched()
+	if err := p.before(ctx, w, touched); err != nil {
+		return err
 	}
 	commit(w, "refs/checkfu/new")
 	for _, path := range touched {
@@ -155,6 +137,45 @@ func (p *Plan) sides(ctx context.Context, w *bufio.Writer, c *Change, read ReadF
 	_, err := w.WriteString("done\n")
 	return err
 }
+
+// touched are the paths of the change, and what is there after it; a path without
+// that is deleted.
+func (c *Change) touched() (after map[string]Entry, paths []string) {
+	after = map[string]Entry{}
+	for _, l := range c.Links {
+		after[l.Path] = Entry{Path: l.Path, Type: TypeSymlink, Target: l.Target}
+	}
+	for _, list := range [][]Entry{c.ModeChanged, c.Added, c.Modified} {
+		for _, e := range list {
+			after[e.Path] = e
+		}
+	}
+	return after, append(slices.Sorted(maps.Keys(after)), c.Deleted...)
+}
+
+// before writes what was staged at these paths as one commit.
+func (p *Plan) before(ctx context.Context, w *bufio.Writer, touched []string) error {
+	base := p.Baseline()
+	commit(w, beforeRef)
+	for _, path := range touched {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if target, ok := base.Links[path]; ok {
+			put(w, modeLink, path, []byte(target))
+		} else if f, ok := base.Files[path]; ok {
+			data, err := f.Bytes()
+			if err != nil {
+				return err
+			}
+			put(w, fileMode(f.Executable), path, data)
+		}
+	}
+	return nil
+}
+
+// beforeRef names the tree that a change began with.
+const beforeRef = "refs/checkfu/old"
 
 func commit(w *bufio.Writer, ref string) {
 	fmt.Fprintf(w, "commit %s\ncommitter checkfu <checkfu@localhost> 0 +0000\ndata 0\n", ref)

@@ -58,6 +58,7 @@ type node struct {
 	file       *os.File
 	size       int64
 	executable bool
+	perm       os.FileMode // of a regular file
 	target     string
 }
 
@@ -88,7 +89,7 @@ func regularNode(fd int, path string) (node, error) {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return node{kind: regular, file: os.NewFile(uintptr(fd), path), size: st.Size, executable: st.Mode&0o100 != 0}, nil
+		return node{kind: regular, file: os.NewFile(uintptr(fd), path), size: st.Size, executable: st.Mode&0o100 != 0, perm: os.FileMode(st.Mode & 0o777)}, nil
 	case unix.S_IFDIR:
 		unix.Close(fd)
 		return node{kind: directory}, nil
