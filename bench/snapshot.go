@@ -24,6 +24,7 @@ type session struct {
 	store     *snapshot.Store
 	dir       string // of everything
 	image, at string
+	home      *volume.Volume
 }
 
 func snapshotCopied(ctx context.Context, w *world) error {
@@ -72,10 +73,11 @@ func snapshots(ctx context.Context, w *world, dir string, method snapshot.Method
 	if err := errors.Join(os.Mkdir(s.at, 0o700), volume.Create(ctx, s.image, 512<<20, 131072)); err != nil {
 		return err
 	}
-	if err := volume.Mount(s.image, s.at); err != nil {
+	if s.home, err = volume.Mount(s.image, s.at); err != nil {
 		return err
 	}
 	defer unix.Unmount(s.at, unix.MNT_DETACH)
+	defer s.home.Close()
 	if _, err := manyFiles(s.at); err != nil {
 		return err
 	}
@@ -99,12 +101,13 @@ func (s session) capture(ctx context.Context, form snapshot.Form) (sandbox.Snaps
 	if form == snapshot.FormTree { // nobody writes
 		return s.store.Capture(ctx, reference(), nil, src)
 	}
-	if err := volume.Freeze(s.at); err != nil {
+	frozen, err := s.home.Freeze(ctx)
+	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	src.Path = s.image
 	ref, err := s.store.Capture(ctx, reference(), nil, src)
-	_, thawed := volume.Thaw(s.at)
+	_, thawed := frozen.Thaw()
 	return ref, errors.Join(err, thawed)
 }
 
@@ -207,5 +210,9 @@ func (s session) resume(ctx context.Context, ref sandbox.Snapshot, to, at string
 	if err := errors.Join(h.Restore(ctx, to), h.Close()); err != nil {
 		return err
 	}
-	return volume.Mount(to, at)
+	v, err := volume.Mount(to, at)
+	if err != nil {
+		return err
+	}
+	return v.Close()
 }

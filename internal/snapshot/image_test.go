@@ -57,52 +57,64 @@ func onBtrfs(t *testing.T) string {
 	return at
 }
 
-// session is a mounted image with everything that a filesystem can hold.
-func session(t *testing.T, dir string) (image, at string) {
+// home is a session's mounted image.
+type home struct {
+	image, at string
+	volume    *volume.Volume
+}
+
+// session is a new home.
+func session(t *testing.T, dir string) home {
 	t.Helper()
-	image, at = filepath.Join(dir, "home"), t.TempDir()
+	image := filepath.Join(dir, "home")
 	if err := volume.Create(t.Context(), image, 64<<20, 4096); err != nil {
 		t.Fatal(err)
 	}
-	mount(t, image, at)
-	return image, at
+	return mount(t, image)
 }
 
-func mount(t *testing.T, image, at string) {
+func mount(t *testing.T, image string) home {
 	t.Helper()
-	if err := volume.Mount(image, at); err != nil {
+	h := home{image: image, at: t.TempDir()}
+	var err error
+	if h.volume, err = volume.Mount(image, h.at); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { treetest.Unmount(t, at) })
+	t.Cleanup(func() {
+		h.volume.Close()
+		treetest.Unmount(t, h.at)
+	})
+	return h
 }
 
-// take captures a mounted image as a provider does.
-func take(t *testing.T, s *Store, expires sandbox.Timestamp, image, at string) sandbox.Snapshot {
+// take captures a home as a provider does.
+func take(t *testing.T, s *Store, expires sandbox.Timestamp, from home) sandbox.Snapshot {
 	t.Helper()
-	if err := volume.Freeze(at); err != nil {
+	frozen, err := from.volume.Freeze(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	frozen, thawed := false, error(nil)
-	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: image, Taken: func() { frozen, thawed = volume.Thaw(at) }})
-	if err := errors.Join(err, thawed); err != nil || !frozen {
-		t.Fatalf("frozen until it was taken: %v, %v", frozen, err)
+	defer frozen.Thaw()
+	whole, thawed := false, error(nil)
+	ref, err := s.Capture(t.Context(), reference(expires), plan, Source{Form: FormImage, Path: from.image, Taken: func() { whole, thawed = frozen.Thaw() }})
+	if err := errors.Join(err, thawed); err != nil || !whole {
+		t.Fatalf("frozen until it was taken: %v, %v", whole, err)
 	}
 	return ref
 }
 
 // resume restores a snapshot and mounts it.
-func resume(t *testing.T, s *Store, dir string, ref sandbox.Snapshot) (image, at string) {
+func resume(t *testing.T, s *Store, dir string, ref sandbox.Snapshot) home {
 	t.Helper()
 	h, err := s.Hold(t.Context(), ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, at = filepath.Join(dir, "home-"+string(newID())), t.TempDir()
+	image := filepath.Join(dir, "home-"+string(newID()))
 	if err := errors.Join(h.Restore(t.Context(), image), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	mount(t, image, at)
-	return image, at
+	return mount(t, image)
 }
 
 func TestImages_Copied(t *testing.T) {
@@ -123,15 +135,15 @@ func TestImages_Shared(t *testing.T) {
 func imagesSurvive(t *testing.T, dir string, cycles int) {
 	c := noon()
 	s := open(t, filepath.Join(dir, "snapshots"), c)
-	image, at := session(t, dir)
-	treetest.Build(t, at)
-	want := treetest.Walk(t, at)
+	now := session(t, dir)
+	treetest.Build(t, now.at)
+	want := treetest.Walk(t, now.at)
 	var ref sandbox.Snapshot
 	for range cycles {
-		ref = take(t, s, c.in(time.Hour), image, at)
-		image, at = resume(t, s, dir, ref)
+		ref = take(t, s, c.in(time.Hour), now)
+		now = resume(t, s, dir, ref)
 	}
-	if diff := cmp.Diff(want, treetest.Walk(t, at)); diff != "" {
+	if diff := cmp.Diff(want, treetest.Walk(t, now.at)); diff != "" {
 		t.Fatal(diff)
 	}
 	all, err := s.List(t.Context())
@@ -144,7 +156,7 @@ func imagesSurvive(t *testing.T, dir string, cycles int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, at := resume(t, s, dir, clone)
+		at := resume(t, s, dir, clone).at
 		forks = append(forks, at)
 		if err := errors.Join(os.WriteFile(at+"/outputs/plain", []byte(strconv.Itoa(i)), 0), os.Remove(at+"/zz-other")); err != nil {
 			t.Fatal(err)
@@ -158,7 +170,7 @@ func imagesSurvive(t *testing.T, dir string, cycles int) {
 	if err := s.Destroy(t.Context(), all[0].ID); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(want, treetest.Walk(t, at)); diff != "" {
+	if diff := cmp.Diff(want, treetest.Walk(t, now.at)); diff != "" {
 		t.Errorf("what they were made from: %s", diff)
 	}
 }

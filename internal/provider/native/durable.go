@@ -108,10 +108,15 @@ func (in *instance) makeHome(ctx context.Context) error {
 		return err
 	}
 	in.p.opt.Step("image")
-	if err := volume.Mount(in.at.image(), in.at.home()); err != nil {
+	if err := in.mountImage(); err != nil {
 		return err
 	}
 	return layoutHome(in.at, in.trees)
+}
+
+func (in *instance) mountImage() (err error) {
+	in.volume, err = volume.Mount(in.at.image(), in.at.home())
+	return err
 }
 
 // restoreHome makes the home out of the snapshot. /tmp is not kept.
@@ -120,7 +125,7 @@ func (in *instance) restoreHome(ctx context.Context) error {
 		return err
 	}
 	in.p.opt.Step("image")
-	if err := volume.Mount(in.at.image(), in.at.home()); err != nil {
+	if err := in.mountImage(); err != nil {
 		return err
 	}
 	for _, t := range in.trees {
@@ -153,7 +158,8 @@ func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires s
 		return sandbox.Snapshot{}, err
 	}
 	defer done()
-	if err := volume.Freeze(in.at.home()); err != nil {
+	frozen, err := in.volume.Freeze(ctx)
+	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	in.p.opt.Step("frozen")
@@ -164,10 +170,10 @@ func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires s
 		SessionID: r.SessionID, ProfileID: r.Profile.ProfileID, ProfileVersion: r.Profile.ProfileVersion,
 		ProfileDigest: in.digest, ExpiresAt: expires,
 	}, slices.Clone(r.Mounts), snapshot.Source{
-		Form: snapshot.FormImage, Path: in.at.image(), Taken: func() { whole, thawed = volume.Thaw(in.at.home()) },
+		Form: snapshot.FormImage, Path: in.at.image(), Taken: func() { whole, thawed = frozen.Thaw() },
 	})
 	if err != nil {
-		_, thawed = volume.Thaw(in.at.home())
+		_, thawed = frozen.Thaw()
 		return ref, errors.Join(err, thawed)
 	}
 	if !whole {

@@ -14,6 +14,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/internal/snapshot"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -53,6 +54,7 @@ type instance struct {
 	uplink  *uplink.Uplink // likewise
 
 	kept      *snapshot.Hold // of an instance that is being resumed, until it is made
+	volume    *volume.Volume // the mounted home of a durable instance
 	capturing chan struct{}  // holds a token for each capture, and has room for one
 	removing  chan struct{}  // holds a token for each removal, and has room for one
 }
@@ -310,6 +312,9 @@ func (in *instance) remove(ctx context.Context) error {
 		in.endLease(ctx)
 	}()
 	in.closeRoots()
+	if in.volume != nil {
+		err = errors.Join(err, in.volume.Close())
+	}
 	err = errors.Join(err, in.p.dismantle(ctx, in.id, in.at))
 	<-leased
 	if err != nil {

@@ -34,11 +34,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnavailable: this host has no loop devices, no ext4 or no mkfs.ext4.
+// ErrUnavailable: this host has no loop devices, no ext4 or no e2fsprogs.
 var ErrUnavailable = errors.New("filesystem images are unavailable")
 
-// program makes the filesystem; e2fsprogs has it.
-const program = "mkfs.ext4"
+// The programs that make a filesystem and look it over; e2fsprogs has both.
+const (
+	program = "mkfs.ext4"
+	checker = "e2fsck"
+)
 
 // features are all that the filesystem has, whatever the host's mke2fs.conf would
 // add: no journal, files by extents, times to the nanosecond, checksums of its
@@ -61,12 +64,13 @@ func Create(ctx context.Context, path string, bytes, inodes int64) (err error) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	if err := errors.Join(f.Truncate(bytes), f.Close()); err != nil {
+	err = f.Truncate(bytes)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-b", "4096", "-I", "256", "-N", strconv.FormatInt(inodes, 10), "-m", "0",
 		"-O", features, "-E", "lazy_itable_init=1,nodiscard", path)
-	cmd.Env = []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "MKE2FS_CONFIG=/dev/null"}
+	cmd.Env = environment("MKE2FS_CONFIG=/dev/null")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s of %d bytes and %d files: %w: %s", program, bytes, inodes, err, strings.TrimSpace(string(out)))
 	}
@@ -84,44 +88,53 @@ func find(name string) (string, error) {
 	return "", fmt.Errorf("%w: no %s (install e2fsprogs)", ErrUnavailable, name)
 }
 
-// Mount mounts an image. Whoever unmounts it ends its loop device too.
-func Mount(image, at string) error {
-	device, err := attach(image)
-	if err != nil {
-		return err
+// Mount mounts an image and holds it open. Whoever unmounts it ends its loop
+// device too, once the Volume is closed.
+func Mount(image, at string) (_ *Volume, err error) {
+	v := &Volume{at: at}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, v.Close())
+		}
+	}()
+	if v.image, v.device, err = attach(image); err != nil {
+		return nil, err
 	}
-	// The mount holds the device from then on; without it, it ends here.
-	defer device.Close()
-	err = unix.Mount(device.Name(), at, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,errors=remount-ro")
+	err = unix.Mount(v.device.Name(), at, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,errors=remount-ro")
 	if err == unix.ENODEV {
-		return fmt.Errorf("%w: the kernel has no ext4", ErrUnavailable)
+		return nil, fmt.Errorf("%w: the kernel has no ext4", ErrUnavailable)
 	}
 	if err != nil {
-		return fmt.Errorf("mount %s on %s: %w", image, at, err)
+		return nil, fmt.Errorf("mount %s on %s: %w", image, at, err)
 	}
-	// Only a fresh filesystem has it, and no tree of ours does.
-	if err := os.Remove(filepath.Join(at, "lost+found")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return errors.Join(err, unix.Unmount(at, unix.UMOUNT_NOFOLLOW))
+	if v.root, err = open(at); err != nil {
+		return nil, errors.Join(err, unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH))
 	}
-	return nil
+	return v, nil
 }
 
 // attempts is how often a loop device that another process was faster to take
 // is looked for again.
 const attempts = 64
 
-// attach gives an image a loop device that ends with its last user.
-func attach(image string) (*os.File, error) {
+// attach gives an image a loop device that ends with its last user, and returns
+// both open.
+func attach(path string) (image, device *os.File, err error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	defer control.Close()
-	backing, err := os.OpenFile(image, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
+	if image, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
+		return nil, nil, err
 	}
-	defer backing.Close()
+	if device, err = configure(control, image); err != nil {
+		return nil, nil, errors.Join(err, image.Close())
+	}
+	return image, device, nil
+}
+
+func configure(control, image *os.File) (*os.File, error) {
 	for range attempts {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -131,10 +144,12 @@ func attach(image string) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		config := unix.LoopConfig{Fd: uint32(backing.Fd())}
+		config := unix.LoopConfig{Fd: uint32(image.Fd())}
 		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
 		if err = unix.IoctlLoopConfigure(int(device.Fd()), &config); err == nil {
-			return device, nil
+			// A kernel may mount nothing that somebody holds open for writing.
+			held, err := os.Open(device.Name())
+			return held, errors.Join(err, device.Close())
 		}
 		device.Close()
 		if err != unix.EBUSY {
@@ -142,107 +157,4 @@ func attach(image string) (*os.File, error) {
 		}
 	}
 	return nil, fmt.Errorf("no loop device: another process was faster %d times", attempts)
-}
-
-// The requests of linux/fs.h that golang.org/x/sys does not have.
-const (
-	fifreeze = 0xc0045877
-	fithaw   = 0xc0045878
-)
-
-// Freeze writes everything of a mounted image into its file and holds up every
-// writer until Thaw. A process that dies in between leaves a filesystem that Thaw
-// must be called for before it can be unmounted.
-// Errors: host errors; one that says so where at is no mounted image. To freeze
-// what lies below a directory on which none is mounted would freeze the host.
-func Freeze(at string) error {
-	f, err := open(at)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.IoctlSetInt(int(f.Fd()), fifreeze, 0); err != nil {
-		return fmt.Errorf("ioctl FIFREEZE of %s: %w", at, err)
-	}
-	return nil
-}
-
-// Thaw lets the writers of a mounted image go on, and reports whether it was
-// frozen until now: whoever copied it meanwhile has one moment only then. One that
-// is not frozen, and a directory on which none is mounted, stay as they are.
-func Thaw(at string) (frozen bool, err error) {
-	f, err := open(at)
-	if errors.Is(err, errNone) || errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	switch err := unix.IoctlSetInt(int(f.Fd()), fithaw, 0); err {
-	case nil:
-		return true, nil
-	case unix.EINVAL:
-		return false, nil
-	default:
-		return false, fmt.Errorf("ioctl FITHAW of %s: %w", at, err)
-	}
-}
-
-var errNone = errors.New("no image is mounted there")
-
-// loopMajor is the number of the driver of loop devices.
-const loopMajor = 7
-
-// open opens the root of a mounted image.
-func open(at string) (*os.File, error) {
-	f, err := os.OpenFile(at, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Statx_t
-	err = unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
-	if err == nil && (st.Dev_major != loopMajor || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0) {
-		err = errNone
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", at, err), f.Close())
-	}
-	return f, nil
-}
-
-// Available says why this host cannot have images, as far as can be seen without
-// making one, or nil. Probe makes one.
-func Available() error {
-	if _, err := find(program); err != nil {
-		return err
-	}
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return control.Close()
-}
-
-// Probe makes, mounts and removes a small image in dir and says why that cannot
-// be, or nil.
-func Probe(ctx context.Context, dir string) (err error) {
-	work, err := os.MkdirTemp(dir, ".volume-probe-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	image, at := filepath.Join(work, "image"), filepath.Join(work, "mount")
-	if err := Create(ctx, image, 1<<20, 64); err != nil {
-		return err
-	}
-	if err := os.Mkdir(at, 0o700); err != nil {
-		return err
-	}
-	if err := Mount(image, at); err != nil {
-		return err
-	}
-	// Detached: a mount namespace that somebody makes at this moment has a copy, for
-	// as long as it lasts.
-	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }

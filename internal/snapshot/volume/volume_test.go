@@ -29,25 +29,43 @@ func needs(t *testing.T) {
 
 // mounted makes an image and mounts it until the test ends; the loop device is
 // gone then.
-func mounted(t *testing.T, bytes, inodes int64) (image, at string) {
+func mounted(t *testing.T, bytes, inodes int64) (image string, v *Volume) {
 	t.Helper()
-	image, at = filepath.Join(t.TempDir(), "image"), t.TempDir()
+	image = filepath.Join(t.TempDir(), "image")
 	if err := Create(t.Context(), image, bytes, inodes); err != nil {
 		t.Fatal(err)
 	}
-	mount(t, image, at)
-	return image, at
+	return image, mount(t, image)
 }
 
-func mount(t *testing.T, image, at string) {
+func mount(t *testing.T, image string) *Volume {
 	t.Helper()
-	if err := Mount(image, at); err != nil {
+	v, err := Mount(image, t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		treetest.Unmount(t, at)
-		none(t, image)
-	})
+	t.Cleanup(func() { unmounted(t, v, image) })
+	return v
+}
+
+// unmounted ends a mount and sees its device go.
+func unmounted(t *testing.T, v *Volume, image string) {
+	t.Helper()
+	if err := v.Close(); err != nil {
+		t.Error(err)
+	}
+	treetest.Unmount(t, v.at)
+	none(t, image)
+}
+
+func freeze(t *testing.T, v *Volume) *Frozen {
+	t.Helper()
+	f, err := v.Freeze(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Thaw() })
+	return f
 }
 
 // none sees the last loop device of an image go.
@@ -80,13 +98,10 @@ func devices(t *testing.T, image string) (n int) {
 // copied while it is mounted and frozen.
 func TestACopyOfTheImageIsACopyOfAll(t *testing.T) {
 	needs(t)
-	image, at := mounted(t, 64<<20, 4096)
-	treetest.Build(t, at)
-	want := treetest.Walk(t, at)
-	if err := Freeze(at); err != nil {
-		t.Fatal(err)
-	}
-	defer Thaw(at)
+	image, v := mounted(t, 64<<20, 4096)
+	treetest.Build(t, v.at)
+	want := treetest.Walk(t, v.at)
+	frozen := freeze(t, v)
 	body, err := os.ReadFile(image)
 	if err != nil {
 		t.Fatal(err)
@@ -96,19 +111,18 @@ func TestACopyOfTheImageIsACopyOfAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []bool{true, false} {
-		if frozen, err := Thaw(at); err != nil || frozen != want {
-			t.Fatalf("frozen: %v, want %v, %v", frozen, want, err)
+		if was, err := frozen.Thaw(); err != nil || was != want {
+			t.Fatalf("frozen: %v, want %v, %v", was, want, err)
 		}
 	}
-	to := t.TempDir()
-	mount(t, other, to)
+	to := mount(t, other).at
 	if diff := cmp.Diff(want, treetest.Walk(t, to)); diff != "" {
 		t.Error(diff)
 	}
 	if err := os.WriteFile(to+"/outputs/plain", []byte("written"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, treetest.Walk(t, at)); diff != "" {
+	if diff := cmp.Diff(want, treetest.Walk(t, v.at)); diff != "" {
 		t.Errorf("a write to the copy changed the other: %s", diff)
 	}
 }
@@ -116,7 +130,8 @@ func TestACopyOfTheImageIsACopyOfAll(t *testing.T) {
 // TestItsSizeHolds: bytes and files, and no more of either.
 func TestItsSizeHolds(t *testing.T) {
 	needs(t)
-	_, at := mounted(t, 8<<20, 256)
+	_, v := mounted(t, 8<<20, 256)
+	at := v.at
 	if err := os.WriteFile(at+"/large", make([]byte, 9<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("9 MiB in 8: %v", err)
 	}
@@ -140,7 +155,8 @@ func TestItsSizeHolds(t *testing.T) {
 // TestNothingInItRunsAsItsOwner: no special bits, no devices.
 func TestNothingInItRunsAsItsOwner(t *testing.T) {
 	needs(t)
-	_, at := mounted(t, 8<<20, 64)
+	_, v := mounted(t, 8<<20, 64)
+	at := v.at
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
 		t.Fatal(err)
@@ -148,7 +164,7 @@ func TestNothingInItRunsAsItsOwner(t *testing.T) {
 	if st.Flags&unix.ST_NOSUID == 0 || st.Flags&unix.ST_NODEV == 0 {
 		t.Errorf("mounted with flags %x", st.Flags)
 	}
-	if names, err := os.ReadDir(at); err != nil || len(names) != 0 {
+	if names, err := os.ReadDir(at); err != nil || len(names) != 1 || names[0].Name() != "lost+found" {
 		t.Errorf("a new one has %v, %v", names, err)
 	}
 }
@@ -165,7 +181,7 @@ func TestCreateLeavesNothingOfAFailure(t *testing.T) {
 		"no room for the files":   func() error { return Create(t.Context(), dir+"/a", 1<<20, 1<<20) },
 		"a caller who gave up":    func() error { return Create(cancelled, dir+"/b", 8<<20, 64) },
 		"something that is there": func() error { return Create(t.Context(), dir+"/there", 8<<20, 64) },
-		"an image that is none":   func() error { return Mount(dir+"/there", t.TempDir()) },
+		"an image that is none":   func() error { _, err := Mount(dir+"/there", t.TempDir()); return err },
 	} {
 		if err := create(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -182,7 +198,8 @@ func TestCreateLeavesNothingOfAFailure(t *testing.T) {
 // mounted, nor any other filesystem.
 func TestNothingButAnImageIsFrozen(t *testing.T) {
 	needs(t)
-	_, at := mounted(t, 8<<20, 64)
+	_, v := mounted(t, 8<<20, 64)
+	at := v.at
 	if err := os.Mkdir(at+"/below", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -192,8 +209,9 @@ func TestNothingButAnImageIsFrozen(t *testing.T) {
 	}
 	defer unix.Unmount(memory, 0)
 	for _, dir := range []string{t.TempDir(), memory, at + "/below", at + "/none"} {
-		if err := Freeze(dir); err == nil {
-			t.Errorf("%s was frozen", dir)
+		if f, err := open(dir); err == nil {
+			f.Close()
+			t.Errorf("%s could be frozen", dir)
 		}
 		if frozen, err := Thaw(dir); err != nil || frozen {
 			t.Errorf("%s: %v, %v", dir, frozen, err)
