@@ -81,7 +81,7 @@ func (a *app) sessionListCommand() *cobra.Command {
 	asJSON, quiet := false, false
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the sessions on this host", Args: noArguments,
-		Long:    "List the sessions of this state directory. The keeper of a dead one is gone, and\nits machine with it; checkfu session rm removes what is left. That of a damaged\none lives, but its record cannot be read, mostly since another version of checkfu\nwrote it: use, and remove, it with that one.",
+		Long:    "List the sessions of this state directory. The keeper of a lost one is gone, and\nits machine with it; checkfu session rm removes what is left. That of a damaged\none lives, but its record cannot be read, mostly since another version of checkfu\nwrote it: use, and remove, it with that one.",
 		Example: "  checkfu session ls\n  checkfu session ls --quiet | xargs checkfu session rm",
 		RunE: func(*cobra.Command, []string) error {
 			dir, err := a.usableState()

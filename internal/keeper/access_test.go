@@ -91,8 +91,12 @@ func TestRecordsAreReadStrictly(t *testing.T) {
 	r := start(t, dir, "s")
 	for name, change := range map[string]func(*Record){
 		"schema": func(r *Record) { r.Schema = "x" }, "id": func(r *Record) { r.SessionID = "../x" },
-		"another's": func(r *Record) { r.SessionID = "other" }, "state": func(r *Record) { r.State = StateDead },
+		"another's": func(r *Record) { r.SessionID = "other" }, "state": func(r *Record) { r.State = StateLost },
 		"pid": func(r *Record) { r.PID = 0 }, "expiry": func(r *Record) { r.ExpiresAt = "soon" }, "machine": func(r *Record) { r.Instance = nil },
+		"paused without a snapshot": func(r *Record) { r.State, r.KeepMillis = StatePaused, 1 },
+		"paused and keeps nothing":  func(r *Record) { r.State, r.Snapshot = StatePaused, &keptSnapshot },
+		"snapshot":                  func(r *Record) { r.Snapshot = &sandbox.Snapshot{} },
+		"keep":                      func(r *Record) { r.KeepMillis = MaxKeep.Milliseconds() + 1 },
 	} {
 		bad := r
 		change(&bad)
@@ -113,6 +117,14 @@ func FuzzRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
+	r.State, r.KeepMillis, r.Instance, r.Snapshot = StatePaused, 3600000, &sandbox.Instance{}, &keptSnapshot
+	if seed, err = canonical.Encode(r); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := parseRecord(seed); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := parseRecord(body)
 		if err != nil {
@@ -128,7 +140,8 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzSaid(f *testing.F) {
 	for _, m := range []said{
-		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z", "/m"}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
+		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z", "/m", 0, false}},
+		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z", "", 3600000, true}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
 	} {
 		line, err := canonical.Encode(m)
 		if err != nil {
@@ -142,4 +155,10 @@ func FuzzSaid(f *testing.F) {
 			t.Errorf("%s", line)
 		}
 	})
+}
+
+var keptSnapshot = sandbox.Snapshot{
+	SnapshotID: "snap", Provider: "memory", Placement: sandbox.PlacementLocal, SourceInstanceID: "i", WorkspaceID: "w", SessionID: "s",
+	ProfileID: "p", ProfileVersion: 1, ProfileDigest: sandbox.Digest("sha256:" + strings.Repeat("0", 64)),
+	CreatedAt: "2026-01-01T00:00:00.000Z", ExpiresAt: "2026-01-01T00:00:01.000Z",
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,10 @@ type Inputs struct {
 	// Model is the control of the model gateway that the machine's lease is of, a
 	// path; "" is no model route.
 	Model string `json:"model,omitzero"`
+	// KeepMillis is Record.KeepMillis.
+	KeepMillis int64 `json:"keep_ms,omitzero"`
+	// Resume takes up the session that is there, paused, and makes none.
+	Resume bool `json:"resume,omitzero"`
 }
 
 func (in Inputs) validate() error {
@@ -39,6 +44,8 @@ func (in Inputs) validate() error {
 		return &sandbox.Invalid{Field: "expires_at", Expected: "a timestamp", Got: string(in.ExpiresAt)}
 	case in.Model != "" && in.Model[0] != '/':
 		return &sandbox.Invalid{Field: "model", Expected: "an absolute path, or none", Got: in.Model}
+	case in.KeepMillis < 0 || in.KeepMillis > MaxKeep.Milliseconds() || in.Resume && in.KeepMillis == 0:
+		return &sandbox.Invalid{Field: "keep_ms", Expected: "a time to keep it, at most " + MaxKeep.String(), Got: strconv.FormatInt(in.KeepMillis, 10)}
 	}
 	if err := CheckID(in.SessionID); err != nil {
 		return err

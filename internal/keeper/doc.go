@@ -12,15 +12,23 @@
 //	ID/s            the socket, mode 0600
 //	ID/log          what no caller is told, at most 256 KiB
 //
+// A session that keeps what is in its machine can be paused: its record then names
+// a snapshot, and there is no keeper, token or socket. The record is written before
+// anybody hears of the pause, and what was kept before is destroyed after that. A
+// resumption is a new keeper that takes the lock; until it is kept itself, the
+// record of its death is the pause it began from.
+//
 // The directory is renamed into its place whole, with the lock held, so a
 // session is there with all of that or not at all, and an id is taken once. The
 // lock is what tells a live keeper from a dead one: it ends with the process that
 // holds it, however it ended, and a process id that was used again fools nobody.
 //
-//	Start   makes a session: starts the keeper and waits until it serves
+//	Start   makes a session, or resumes one: starts the keeper and waits until it
+//	        serves
 //	Open    calls a session that is there
 //	List    says which there are, and which are dead
 //	End     ends one, or removes what a dead keeper left
+//	Hold    takes one in hand that has no keeper; Reserve makes such a one
 //	Main    is the keeper itself
 //
 // Until its starter says Keep, a session hangs on a cord, a socket between the

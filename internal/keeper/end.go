@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,13 @@ type Ending struct {
 	// Reclaim ends the machine of a keeper that is gone: the provider's own
 	// sweep. The record stays where it fails. nil reclaims nothing.
 	Reclaim func(context.Context, Listed) error
+	// Kept tells a sweep whether something of a session is still kept: a snapshot
+	// that has not expired. Such a session stays. nil is asked of nobody: then a
+	// session that is paused stays.
+	Kept func(context.Context, Listed) (bool, error)
+	// Settle leaves what is kept: a session that can be paused is, and one that was
+	// being resumed is paused as before.
+	Settle bool
 	// Patience is how long a keeper has to end by itself before it is killed; 0
 	// is 90 s. One that was killed has as long again, and not less than 10 s.
 	Patience time.Duration
@@ -56,22 +64,26 @@ func End(ctx context.Context, dir, id string, e Ending) error {
 		switch {
 		case err == nil:
 			defer lock.Close()
-			return reclaim(ctx, at, e)
+			l := at.found()
+			if e.Settle && l.Snapshot != nil {
+				return nil
+			}
+			return reclaim(ctx, at, l, e)
 		case errors.Is(err, os.ErrNotExist):
 			if _, err := os.Lstat(at.dir); err != nil {
 				return nil // by itself
 			}
-			return reclaim(ctx, at, e) // without a lock it never was a session
+			return reclaim(ctx, at, at.found(), e) // without a lock it never was a session
 		case !errors.Is(err, errOwned):
 			return err
 		}
 		if r, err := at.record(); err == nil {
-			if first.PID != 0 && r.LeaseID != first.LeaseID {
+			if first.PID != 0 && r.LeaseID != first.LeaseID && r.CreatedAt != first.CreatedAt {
 				return nil // another session has its id by now
 			}
 			if !asked {
 				// One that was stopped takes no other signal.
-				asked = r.signal(unix.SIGTERM, unix.SIGCONT) == nil
+				asked = r.signal(e.signal(r), unix.SIGCONT) == nil
 			}
 		}
 		select {
@@ -95,11 +107,26 @@ func End(ctx context.Context, dir, id string, e Ending) error {
 	}
 }
 
+// signal asks the keeper of r to end. A terminated one keeps what it can, so it is
+// interrupted where nothing is to be kept.
+func (e Ending) signal(r Record) unix.Signal {
+	if r.Keeps() && !e.Settle {
+		return unix.SIGINT
+	}
+	return unix.SIGTERM
+}
+
+// found is a session whose lock the caller holds.
+func (p place) found() Listed {
+	r, err := p.record()
+	if err != nil {
+		return Listed{Record: Record{SessionID: filepath.Base(p.dir), State: StateLost}, Damaged: err}
+	}
+	return unkept(r)
+}
+
 // reclaim removes what a keeper left that is gone. The caller holds the lock.
-func reclaim(ctx context.Context, at place, e Ending) error {
-	r, err := at.record()
-	l := Listed{Record: r, Damaged: err}
-	l.State = StateDead
+func reclaim(ctx context.Context, at place, l Listed, e Ending) error {
 	if e.Reclaim != nil {
 		if err := e.Reclaim(ctx, l); err != nil {
 			return err
@@ -108,8 +135,8 @@ func reclaim(ctx context.Context, at place, e Ending) error {
 	return os.RemoveAll(at.dir)
 }
 
-// Sweep removes every session whose keeper is gone, and names them. One that
-// cannot be removed does not keep the others.
+// Sweep removes every session whose keeper is gone and of which nothing is kept,
+// and names them. One that cannot be removed does not keep the others.
 // Errors: those of End.
 func Sweep(ctx context.Context, dir string, e Ending) (ids []string, err error) {
 	err = sweepUnborn(dir)
@@ -123,7 +150,7 @@ func Sweep(ctx context.Context, dir string, e Ending) (ids []string, err error) 
 		switch {
 		case one == nil:
 			ids = append(ids, l.SessionID)
-		case errors.Is(one, os.ErrNotExist) || errors.Is(one, errOwned):
+		case errors.Is(one, os.ErrNotExist) || errors.Is(one, errOwned) || errors.Is(one, errKept):
 		default:
 			err = errors.Join(err, one)
 		}
@@ -139,5 +166,17 @@ func bury(ctx context.Context, at place, e Ending) error {
 		return err
 	}
 	defer lock.Close()
-	return reclaim(ctx, at, e)
+	l := at.found()
+	kept := l.State == StatePaused
+	if e.Kept != nil {
+		if kept, err = e.Kept(ctx, l); err != nil {
+			return err // it may be somebody's work
+		}
+	}
+	if kept {
+		return errKept
+	}
+	return reclaim(ctx, at, l, e)
 }
+
+var errKept = errors.New("something of it is kept")

@@ -27,7 +27,7 @@ func TestADeadKeeperIsSaidToBeDeadAndRemoved(t *testing.T) {
 	}
 	ended(t, r)
 	list, err := List(dir)
-	if err != nil || len(list) != 2 || list[0].SessionID != "live" || !list[0].Keeping() || list[0].State != StateOpen || list[1].State != StateDead || list[1].PID != r.PID {
+	if err != nil || len(list) != 2 || list[0].SessionID != "live" || !list[0].Keeping() || list[0].State != StateActive || list[1].State != StateLost || list[1].PID != r.PID {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if _, err := Open(t.Context(), dir, "s"); !Dead.Is(err) {

@@ -10,6 +10,8 @@ const (
 	Exists      Kind = "exists"      // the id is taken
 	NotFound    Kind = "not_found"   // there is no such session
 	Dead        Kind = "dead"        // its keeper is gone; End removes what it left
+	Paused      Kind = "paused"      // it has no machine; a resumption makes one
+	Busy        Kind = "busy"        // its keeper, or another command, has it
 	Unready     Kind = "unready"     // its starter has not said Keep yet
 	Damaged     Kind = "damaged"     // its keeper lives, and its record cannot be read
 	Refused     Kind = "refused"     // the keeper could not begin, and says why
@@ -29,6 +31,8 @@ var sentences = map[Kind]string{
 	Exists:      "there is a session of this id already",
 	NotFound:    "there is no such session",
 	Dead:        "its keeper is gone, and its machine with it",
+	Paused:      "it is paused",
+	Busy:        "it is in use, or another command is at work on it",
 	Unready:     "it is being started",
 	Damaged:     "its keeper lives, but its record cannot be read",
 	Refused:     "its keeper could not begin",

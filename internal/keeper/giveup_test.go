@@ -34,7 +34,7 @@ func TestAStarterThatGivesUpLeavesNothing(t *testing.T) {
 			}
 			eventually(t, "it is kept", func() bool {
 				r, err := placeOf(s.stateDir, "s").record()
-				return err == nil && r.State == StateOpen
+				return err == nil && r.State == StateActive
 			})
 		}, t.Context()},
 		"the answer is heard and its record is not read": {func(t *testing.T, s *Starting) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -14,7 +15,9 @@ type guard struct {
 	sandbox.Provider
 	in   Inputs
 	hold func(sandbox.Instance) error // makes it known on disk
-	log  func(error)
+	// settled makes known on disk what a release has kept.
+	settled func(context.Context, sandbox.Snapshot) error
+	log     func(error)
 
 	mu      sync.Mutex
 	busy    bool // a machine is being made
@@ -188,13 +191,47 @@ func (g *guard) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox.Ha
 	return h, nil
 }
 
-// Release is the provider's, and the end of the session.
+// Release is the provider's, and the end of the machine. Of a session that keeps
+// what is in it it is a pause: the snapshot is the session's from then on, and on
+// its record before anybody hears of it.
 func (g *guard) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
-	h, err := g.Provider.Release(ctx, id, r)
-	if err == nil {
-		g.went(id)
+	if g.in.KeepMillis > 0 {
+		g.quiet(ctx)
 	}
-	return h, err
+	h, err := g.Provider.Release(ctx, id, r)
+	if err != nil {
+		g.log(err)
+		return h, err
+	}
+	defer g.went(id)
+	if s := h.Value.Snapshot; s != nil && g.in.KeepMillis > 0 {
+		if err := g.settled(ctx, *s); err != nil {
+			g.log(err)
+			return sandbox.Handoff[sandbox.Released]{}, sandbox.Failed(sandbox.OpRelease, sandbox.ReasonProviderError, err)
+		}
+		// It is all that there is of the session, and goes with that alone.
+		h.Rollback = func(context.Context) error {
+			return sandbox.Conflict(sandbox.OpRelease+"_rollback", "a snapshot of nobody", "that of session "+g.in.SessionID)
+		}
+	}
+	return h, nil
+}
+
+// quietBound is how long the live process has to end by itself before a pause.
+const quietBound = 5 * time.Second
+
+// quiet asks the live process to end, as a host does that goes down. One that does
+// not goes with its machine.
+func (g *guard) quiet(ctx context.Context) {
+	l := g.process()
+	if l == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, quietBound)
+	defer cancel()
+	if l.Signal(ctx, sandbox.SignalTerminate) == nil {
+		_, _ = l.Wait(ctx)
+	}
 }
 
 // Destroy is the provider's, and the end of the session.

@@ -28,7 +28,11 @@ func openJournal(path string) *journal {
 		return &journal{}
 	}
 	setCrashOutput(f)
-	return &journal{file: f}
+	j := &journal{file: f}
+	if info, err := f.Stat(); err == nil {
+		j.size = int(info.Size()) // a session that was resumed goes on in it
+	}
+	return j
 }
 
 // note writes an error down; nil is none.

@@ -133,7 +133,7 @@ func TestKeepNeedsAMachineThatRuns(t *testing.T) {
 		t.Error(err)
 	}
 	machine(t, s.Session)
-	if err := s.Keep(t.Context()); err != nil || s.Record.State != StateOpen || s.Record.Instance == nil {
+	if err := s.Keep(t.Context()); err != nil || s.Record.State != StateActive || s.Record.Instance == nil {
 		t.Error(err, s.Record)
 	}
 	s.Close()

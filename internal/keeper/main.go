@@ -45,6 +45,9 @@ const (
 // provider, serves it, and returns when the session has ended and its machine is
 // gone. open is called after the session is on disk.
 //
+// A session that keeps what is in it is paused where it expires or this process gets
+// SIGTERM, and ends without on SIGINT.
+//
 // Blocks: until the session expires, its machine is destroyed or released, or
 // this process gets SIGTERM or SIGINT.
 // Errors: *Error with ByHand where no starter is at the other end; what kept the
@@ -59,7 +62,7 @@ func Main(ctx context.Context, open func(context.Context, Inputs) (*Opened, erro
 	// It has no terminal of its own. Caught and not ignored: what is ignored would
 	// stay so for everything that runs in the machine.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := signalled(ctx)
 	defer stop()
 	syscall.Umask(0o022)
 	if err := closeInherited(cordFD); err != nil {
@@ -78,6 +81,28 @@ func Main(ctx context.Context, open func(context.Context, Inputs) (*Opened, erro
 	return (&keeper{in: *m.Inputs, cord: c, clock: server.System}).run(ctx, open)
 }
 
+// errTerminated is the cause of a context that SIGTERM has ended: what can be kept is
+// to be kept.
+var errTerminated = errors.New("terminated")
+
+// signalled is ctx until SIGTERM or SIGINT.
+func signalled(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		select {
+		case s := <-c:
+			if s == syscall.SIGTERM {
+				cancel(errTerminated)
+			}
+			cancel(context.Canceled)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { signal.Stop(c); cancel(nil) }
+}
+
 // keeper is one session under way.
 type keeper struct {
 	in    Inputs
@@ -88,13 +113,16 @@ type keeper struct {
 	guard *guard
 	log   *journal
 
-	mu     sync.Mutex // guards record
+	mu     sync.Mutex // guards what follows
 	record Record
+	before *Record // as it was paused, of one that is resumed and not kept yet
+	kept   bool    // its starter has kept it
+	paused bool    // the record says what was kept
 }
 
 // run is Main, once it is known what for.
 func (k *keeper) run(ctx context.Context, open func(context.Context, Inputs) (*Opened, error)) error {
-	lock, err := k.claim()
+	lock, err := k.claim(ctx)
 	if err != nil {
 		k.cord.fail(err)
 		return err
@@ -108,9 +136,37 @@ func (k *keeper) run(ctx context.Context, open func(context.Context, Inputs) (*O
 		k.cord.fail(err)
 		return err // what is left has a record, by which it is found
 	}
-	err = errors.Join(err, os.RemoveAll(k.at.dir))
+	err = errors.Join(err, k.leave())
 	if why := k.cause(err); why != nil {
 		k.cord.fail(why)
+	}
+	return err
+}
+
+// leave removes the session, or leaves on disk what is kept of it: what an Ending
+// or a sweep then removes is the caller's to say.
+func (k *keeper) leave() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.paused || k.before == nil && k.kept && k.record.Keeps():
+	case k.before != nil:
+		if err := k.at.write(*k.before); err != nil {
+			return err
+		}
+	default:
+		return os.RemoveAll(k.at.dir)
+	}
+	return k.at.quit()
+}
+
+// quit removes what only a keeper serves.
+func (p place) quit() error {
+	var err error
+	for _, name := range []string{tokenName, socketName} {
+		if one := os.Remove(p.file(name)); !errors.Is(one, os.ErrNotExist) {
+			err = errors.Join(err, one)
+		}
 	}
 	return err
 }
@@ -124,16 +180,17 @@ func (k *keeper) cause(err error) error {
 }
 
 // claim puts the session on disk, before anything is allocated for it.
-func (k *keeper) claim() (*os.File, error) {
-	pid := int64(os.Getpid())
-	began, err := startTime(pid)
+func (k *keeper) claim(ctx context.Context) (*os.File, error) {
+	r, err := begun(Record{
+		SessionID: k.in.SessionID, Provider: k.in.Provider, LeaseID: k.in.LeaseID,
+		Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model, KeepMillis: k.in.KeepMillis,
+	}, k.clock.Now())
 	if err != nil {
 		return nil, err
 	}
-	k.record = Record{
-		Schema: RecordSchema, SessionID: k.in.SessionID, Provider: k.in.Provider, State: StateStarting,
-		PID: pid, StartTime: began, LeaseID: k.in.LeaseID, Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName),
-		CreatedAt: sandbox.At(k.clock.Now()), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model,
+	k.record = r
+	if k.in.Resume {
+		return k.takeUp(ctx)
 	}
 	at, lock, err := claim(k.in.Dir, k.record)
 	if err != nil {
@@ -143,6 +200,30 @@ func (k *keeper) claim() (*os.File, error) {
 	k.log = openJournal(at.file(logName))
 	return lock, nil
 }
+
+// takeUp is claim for a session that is there, paused. It is as old as it was.
+func (k *keeper) takeUp(ctx context.Context) (*os.File, error) {
+	h, err := Hold(ctx, k.in.Dir, k.in.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	k.record.CreatedAt, k.record.Instance, k.record.Snapshot = h.Record.CreatedAt, h.Record.Instance, h.Record.Snapshot
+	if unkept(h.Record).State != StatePaused {
+		err = &Error{Kind: Refused, SessionID: k.in.SessionID, Err: errNotPaused}
+	} else {
+		// A paused one that was being resumed when its keeper was killed says so still.
+		h.Record.State = StatePaused
+		err = errors.Join(h.at.quit(), h.at.write(k.record))
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	k.before, k.at = &h.Record, h.at
+	k.log = openJournal(h.at.file(logName))
+	return h.lock, nil
+}
+
+var errNotPaused = errors.New("it is not paused")
 
 // keep opens, serves and ends. When it returns the machine is gone, or
 // guard.instance names it.
@@ -162,6 +243,7 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 		return err
 	}
 	k.guard = newGuard(opened.Provider, k.in, k.holds, k.log.note)
+	k.guard.settled = k.settled
 	present := &presence{tokens: tokens, clock: k.clock, process: k.guard.process, log: k.log.note, changed: make(chan struct{}, 1)}
 	k.guard.changed = present.look
 	srv, err := server.New(server.Options{
@@ -186,7 +268,10 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 
 	err = k.cord.say(said{Word: ready})
 	if err == nil {
-		err = k.wait(ctx, served)
+		var pause bool
+		if pause, err = k.wait(ctx, served); pause {
+			err = errors.Join(err, k.pause(ctx))
+		}
 	}
 	// The machine first: what runs in it then ends, and the server has nothing to
 	// wait for. And again after the server, which may have been making one.
@@ -224,11 +309,15 @@ func (p place) socket() (dir *os.File, path string, err error) {
 	return dir, fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName), nil
 }
 
-// wait returns when the session has to end: nil where that is in order.
-func (k *keeper) wait(ctx context.Context, served chan error) error {
+// wait returns when the session has to end: nil where that is in order. pause is
+// whether what can be kept of it is to be kept.
+func (k *keeper) wait(ctx context.Context, served chan error) (pause bool, err error) {
 	expires, err := k.in.ExpiresAt.Time()
 	if err != nil {
-		return err
+		return false, err
+	}
+	if k.in.KeepMillis > 0 {
+		expires = expires.Add(-ahead(expires.Sub(k.clock.Now())))
 	}
 	hanging, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var listening sync.WaitGroup
@@ -243,30 +332,74 @@ func (k *keeper) wait(ctx context.Context, served chan error) error {
 	for {
 		left := expires.Sub(k.clock.Now())
 		if left <= 0 {
-			return nil
+			return true, nil
 		}
 		due, stop := k.clock.NewTimer(min(left, lookAgain))
 		select {
 		case <-due:
 			// With its directory nobody reaches the machine any more.
 			if _, err := os.Lstat(k.at.file(lockName)); errors.Is(err, os.ErrNotExist) {
-				return nil
+				return false, nil
 			}
 		case <-k.guard.gone:
 			stop()
-			return nil
+			return false, nil
 		case <-ctx.Done():
 			stop()
-			return nil
+			return errors.Is(context.Cause(ctx), errTerminated), nil
 		case <-forsaken:
 			stop()
-			return nil
+			return false, nil
 		case err := <-served:
 			stop()
 			served <- err // for who waits for it
-			return errors.Join(errors.New("the server ended"), err)
+			return true, errors.Join(errors.New("the server ended"), err)
 		}
 	}
+}
+
+// ahead is how long before its expiry a machine of so long a life is paused: past
+// it there is nothing to be kept any more, and a full home takes a while.
+func ahead(life time.Duration) time.Duration { return min(life/10, time.Minute) }
+
+// pause keeps what is in the machine of a session that ends by itself. There is
+// nobody to be told: where it cannot be done, the log says why.
+func (k *keeper) pause(ctx context.Context) error {
+	k.mu.Lock()
+	wanted, until := k.kept && k.record.Keeps() && !k.paused, k.record.KeepUntil(k.clock.Now())
+	k.mu.Unlock()
+	in := k.guard.instance()
+	if !wanted || in == nil {
+		return nil
+	}
+	var err error
+	for range teardownTries {
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownBound)
+		_, err = k.guard.Release(bound, in.InstanceID, sandbox.ReleaseRequest{ExpiresAt: until})
+		cancel()
+		if err == nil || k.guard.instance() == nil {
+			break
+		}
+	}
+	return err
+}
+
+// settled makes s all that there is of the session. What was kept before is
+// destroyed then, and not earlier.
+func (k *keeper) settled(ctx context.Context, s sandbox.Snapshot) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.record
+	last := r.Snapshot
+	r.State, r.Instance, r.Snapshot = StatePaused, k.guard.instance(), &s
+	if err := k.at.write(r); err != nil {
+		return err
+	}
+	k.record, k.paused = r, true
+	if last != nil {
+		k.log.note(k.guard.DestroySnapshot(ctx, last.SnapshotID))
+	}
+	return nil
 }
 
 // hang waits for the starter to keep the session. It is false where the starter
@@ -299,8 +432,13 @@ func (k *keeper) open() error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.record.State, k.record.Instance = StateOpen, in
-	return k.at.write(k.record)
+	r := k.record
+	r.State, r.Instance = StateActive, in
+	if err := k.at.write(r); err != nil {
+		return err
+	}
+	k.record, k.kept, k.before = r, true, nil
+	return nil
 }
 
 // holds notes the machine.

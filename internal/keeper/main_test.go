@@ -328,7 +328,7 @@ func badKeeper(how string) int {
 			return 4
 		}
 		k := &keeper{in: *m.Inputs, cord: c, clock: manual{memory.NewManual(time.Now())}}
-		if _, err := k.claim(); err != nil {
+		if _, err := k.claim(context.Background()); err != nil {
 			return 4
 		}
 		l, _, err := k.listen(context.Background())

@@ -45,7 +45,7 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 				return
 			}
 			l, err := look(placeOf(s.stateDir, s.Record.SessionID))
-			if errors.Is(err, os.ErrNotExist) || err == nil && (l.State == StateDead || l.Damaged == nil && l.LeaseID != s.Record.LeaseID) {
+			if errors.Is(err, os.ErrNotExist) || err == nil && (!l.Keeping() || l.Damaged == nil && l.LeaseID != s.Record.LeaseID) {
 				missed++
 			} else {
 				missed = 0
@@ -59,20 +59,17 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 // Open calls a session of the state directory dir.
 //
 // Blocks: until the keeper answers, ctx is done, or 30 s.
-// Errors: *Error with NotFound, Unready, Dead, Damaged or Silent; *sandbox.Invalid for an
-// id that is none.
+// Errors: *Error with NotFound, Unready, Paused, Dead, Damaged or Silent;
+// *sandbox.Invalid for an id that is none.
 func Open(ctx context.Context, dir, id string) (*Session, error) {
-	if err := CheckID(id); err != nil {
-		return nil, err
-	}
-	l, err := look(placeOf(dir, id))
+	l, err := Find(dir, id)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, &Error{Kind: NotFound, SessionID: id}
 	case err != nil:
 		return nil, err
-	case l.State == StateDead:
+	case l.State == StateLost:
 		return nil, &Error{Kind: Dead, SessionID: id}
+	case l.State == StatePaused:
+		return nil, &Error{Kind: Paused, SessionID: id}
 	case l.Damaged != nil:
 		return nil, &Error{Kind: Damaged, SessionID: id, Err: l.Damaged}
 	case l.State == StateStarting:
@@ -107,17 +104,33 @@ func call(ctx context.Context, dir string, r Record) (*Session, error) {
 	return &Session{Record: r, Client: c, stateDir: dir, dir: held}, nil
 }
 
-// Listed is one session as List finds it. Its State may be StateDead or
+// Listed is one session as List finds it. Its State may be StateLost or
 // StateDamaged.
 type Listed struct {
 	Record
+	// Unborn says that its starter died before anybody was told of it.
+	Unborn bool
 	// Damaged says why a session has no record that can be read: a dead one, or one
 	// of a checkfu that writes others. Record then has an id, a state and a time.
 	Damaged error
 }
 
 // Keeping is whether its keeper lives.
-func (l Listed) Keeping() bool { return l.State != StateDead }
+func (l Listed) Keeping() bool { return l.State != StateLost && l.State != StatePaused }
+
+// Find says of one session what List says of all.
+// Errors: *Error with NotFound; *sandbox.Invalid for an id that is none; the
+// operating system's.
+func Find(dir, id string) (Listed, error) {
+	if err := CheckID(id); err != nil {
+		return Listed{}, err
+	}
+	l, err := look(placeOf(dir, id))
+	if errors.Is(err, os.ErrNotExist) {
+		err = &Error{Kind: NotFound, SessionID: id}
+	}
+	return l, err
+}
 
 // List names the sessions of the state directory dir, in the order of their ids.
 // Errors: the operating system's.
@@ -163,8 +176,7 @@ func look(at place) (Listed, error) {
 	r, err := at.record()
 	switch {
 	case err == nil && !owned:
-		r.State = StateDead
-		return Listed{Record: r}, nil
+		return unkept(r), nil
 	case err == nil:
 		return Listed{Record: r}, nil
 	case owned && errors.Is(err, os.ErrNotExist):
@@ -173,9 +185,20 @@ func look(at place) (Listed, error) {
 	if again, gone := os.Lstat(at.dir); gone != nil || !os.SameFile(info, again) {
 		return Listed{}, os.ErrNotExist
 	}
-	state := StateDead
+	state := StateLost
 	if owned {
 		state = StateDamaged
 	}
 	return Listed{Record: Record{SessionID: filepath.Base(at.dir), State: state, CreatedAt: sandbox.At(info.ModTime())}, Damaged: err}, nil
+}
+
+// unkept is a session whose record nobody has in hand. What a resumption had not
+// finished is paused still: it has changed nothing.
+func unkept(r Record) Listed {
+	l := Listed{Record: r, Unborn: r.State == StateStarting && r.Snapshot == nil}
+	l.State = StateLost
+	if r.State == StatePaused || r.State == StateStarting && r.Snapshot != nil {
+		l.State = StatePaused
+	}
+	return l
 }

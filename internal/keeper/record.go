@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,9 +26,10 @@ type State string
 // and of one whose record cannot be read it is known only that it lives.
 const (
 	StateStarting State = "starting"
-	StateOpen     State = "open"
-	StateDead     State = "dead"
-	StateDamaged  State = "damaged"
+	StateActive   State = "active"  // a keeper has its machine
+	StatePaused   State = "paused"  // a snapshot, and no keeper, process or memory
+	StateLost     State = "lost"    // its keeper is gone without pausing it
+	StateDamaged  State = "damaged" // its keeper lives, and its record cannot be read
 )
 
 // Record is what the disk knows of a session.
@@ -45,8 +47,25 @@ type Record struct {
 	CreatedAt sandbox.Timestamp `json:"created_at"`
 	ExpiresAt sandbox.Timestamp `json:"expires_at"`
 	Model     string            `json:"model,omitzero"` // control of the gateway of its model route
-	// Instance is the machine, once there is one.
+	// Instance is the machine, once there is one; of a paused session the last one.
 	Instance *sandbox.Instance `json:"instance,omitzero"`
+	// KeepMillis is how long a snapshot lives that a pause of this session makes,
+	// where nobody says otherwise. 0 is a session that keeps nothing.
+	KeepMillis int64 `json:"keep_ms,omitzero"`
+	// Snapshot is what was kept last and acknowledged: all that a paused session
+	// is, and where an active one falls back to when its keeper is killed.
+	Snapshot *sandbox.Snapshot `json:"snapshot,omitzero"`
+}
+
+// MaxKeep bounds how long a snapshot of a session may be kept without being used.
+const MaxKeep = 30 * 24 * time.Hour
+
+// Keeps is whether a session outlives its keeper, when that ends in order.
+func (r Record) Keeps() bool { return r.KeepMillis > 0 }
+
+// KeepUntil is when a snapshot ends that is made now.
+func (r Record) KeepUntil(now time.Time) sandbox.Timestamp {
+	return sandbox.At(now.Add(time.Duration(r.KeepMillis) * time.Millisecond))
 }
 
 // CheckID holds an id of a session to its form, which no path can misuse.
@@ -105,20 +124,33 @@ func (p place) read(name string) ([]byte, error) {
 	return body, err
 }
 
-// replace writes a file so that a reader sees the old one or the new one.
+// replace writes a file so that a reader sees the old one or the new one, also
+// after a crash of the host.
 func (p place) replace(name string, body []byte) error {
 	f, err := os.CreateTemp(p.dir, "."+name+"-") // mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(body)
+	if err == nil {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), p.file(name))
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return err
+	return syncDir(p.dir)
+}
+
+// syncDir forces the names of a directory to the disk.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func (p place) record() (Record, error) {
@@ -140,8 +172,11 @@ func parseRecord(body []byte) (r Record, err error) {
 	if err := canonical.Decode(body, &r); err != nil {
 		return Record{}, err
 	}
-	ok := r.Schema == RecordSchema && CheckID(r.SessionID) == nil && (r.State == StateStarting || r.State == StateOpen) &&
-		r.PID > 0 && r.CreatedAt.Valid() && r.ExpiresAt.Valid() && (r.State == StateStarting || r.Instance != nil)
+	known := r.State == StateStarting || r.State == StateActive || r.State == StatePaused
+	ok := r.Schema == RecordSchema && CheckID(r.SessionID) == nil && known &&
+		r.PID > 0 && r.CreatedAt.Valid() && r.ExpiresAt.Valid() && (r.State == StateStarting || r.Instance != nil) &&
+		r.KeepMillis >= 0 && r.KeepMillis <= MaxKeep.Milliseconds() && (r.State != StatePaused || r.Keeps() && r.Snapshot != nil) &&
+		(r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil)
 	if !ok {
 		return Record{}, fmt.Errorf("not a %s record", RecordSchema)
 	}

@@ -20,6 +20,11 @@ type Options struct {
 	Provider  string // the name by which the keeper opens it
 	ExpiresAt sandbox.Timestamp
 	Model     string // control of the model gateway of its model route; "" is none
+	// Keep is how long what is in the machine is kept when it is paused, which is
+	// also what happens when it expires or its keeper is terminated; 0 is not at all.
+	Keep time.Duration
+	// Resume takes up a session that is paused. Where that fails it is paused still.
+	Resume bool
 	// Patience is how long the keeper has until it serves, and again until it has
 	// answered Keep; 0 is 60 s.
 	Patience time.Duration
@@ -42,6 +47,7 @@ type Starting struct {
 	cord     *cord
 	patience time.Duration
 	keeping  bool // the keeper was told to keep it, and did not refuse
+	resumes  bool // there is something to go back to
 }
 
 // Start starts a keeper and waits until it serves. There is no machine yet: the
@@ -49,7 +55,8 @@ type Starting struct {
 // says Keep.
 //
 // Blocks: until the keeper serves, says why not, or Options.Patience is over.
-// Errors: *Error with Exists, Refused (in the keeper's own words) or Silent;
+// Errors: *Error with Exists, Refused (in the keeper's own words) or Silent; of a
+// resumption NotFound or Busy instead of Exists;
 // *sandbox.Invalid for an id that is none; ctx's. After one nothing is left.
 func Start(ctx context.Context, o Options) (*Starting, error) {
 	if o.SessionID == "" {
@@ -58,7 +65,8 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	if o.Patience == 0 {
 		o.Patience = time.Minute
 	}
-	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt, Model: o.Model}
+	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt, Model: o.Model,
+		KeepMillis: o.Keep.Milliseconds(), Resume: o.Resume}
 	if err := in.validate(); err != nil {
 		return nil, err
 	}
@@ -70,10 +78,10 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 	defer cancel()
 	s, err := meet(bound, c, in)
 	if err == nil {
-		return &Starting{Session: s, cord: c, patience: o.Patience}, nil
+		return &Starting{Session: s, cord: c, patience: o.Patience, resumes: o.Resume}, nil
 	}
 	c.Close()
-	if !Refused.Is(err) && !Exists.Is(err) {
+	if !Refused.Is(err) && !Exists.Is(err) && !Busy.Is(err) && !NotFound.Is(err) {
 		// It hangs. It has nothing that another process could not remove: no machine
 		// is made before its starter asks for one.
 		_ = process.Kill()
@@ -97,7 +105,7 @@ func clear(ctx context.Context, dir string, in Inputs) error {
 	if err != nil || r.LeaseID != in.LeaseID {
 		return sweepUnborn(dir) // somebody else's session, or none
 	}
-	if err = End(ctx, dir, in.SessionID, Ending{}); NotFound.Is(err) {
+	if err = End(ctx, dir, in.SessionID, Ending{Settle: in.Resume}); NotFound.Is(err) {
 		return nil // by itself, just now
 	}
 	return err
@@ -237,7 +245,8 @@ func (s *Starting) Keep(ctx context.Context) error {
 	return s.cord.Close()
 }
 
-// Abandon ends a session, kept or not, and returns when nothing of it lives. What
+// Abandon ends a session, kept or not, and returns when nothing of it lives; one
+// that was resumed is paused again. What
 // a keeper has to say that was not told to keep it is the error: why a machine
 // could not be made, in words that no wire carries.
 //
@@ -257,7 +266,7 @@ func (s *Starting) Abandon(ctx context.Context) error {
 		if ctx.Err() != nil {
 			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), clearBound)
 		}
-		cleared = clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID})
+		cleared = clear(ctx, s.stateDir, Inputs{SessionID: s.Record.SessionID, LeaseID: s.Record.LeaseID, Resume: s.resumes})
 	}
 	if s.keeping { // the cord may end it no more, and the word for that may be heard already
 		ask()

@@ -134,7 +134,7 @@ func TestASessionOutlivesItsStarter(t *testing.T) {
 
 		s := sessions(t)[id]
 		machines = append(machines, s.InstanceID)
-		if s.State != "open" || s.KeeperPID == 0 {
+		if s.State != "active" || s.KeeperPID == 0 {
 			t.Fatalf("%+v", s)
 		}
 		if got := inside(t, id, "pwd; cat a.txt; echo one > /tmp/n; echo changed > a.txt"); got != "/workspace/repo\nfrom the repository\n" {
@@ -248,7 +248,7 @@ func TestADeadKeeperIsSaidToBeDeadAndRemoved(t *testing.T) {
 		if code := within.ProcessState.ExitCode(); code != 125 || time.Since(began) > 20*time.Second {
 			t.Errorf("%s: %d after %v", provider, code, time.Since(began))
 		}
-		eventually(t, "ls says dead", func() bool { return sessions(t)[id].State == "dead" })
+		eventually(t, "ls says lost", func() bool { return sessions(t)[id].State == "lost" })
 		if r := run(t, "session", "exec", id, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "session rm "+id) {
 			t.Errorf("%d, %s", r.code, r.stderr)
 		}
@@ -275,7 +275,7 @@ func TestAStarterThatIsKilledLeavesNothing(t *testing.T) {
 		}
 		eventually(t, "no session is on its way", func() bool {
 			for id, s := range sessions(t) {
-				if s.State == "open" { // the kill came too late
+				if s.State == "active" { // the kill came too late
 					mustRun(t, "session", "rm", id)
 				}
 			}
