@@ -32,6 +32,7 @@ const (
 	inputsBound   = 30 * time.Second // a starter has everything at hand
 	teardownBound = 60 * time.Second // one try to end the machine
 	teardownTries = 3
+	pauseBound    = 10 * time.Minute // one try to keep what is in it: a full home is copied
 	// The clock is looked at this often: a timer does not run while the host
 	// sleeps, and the wall clock can be set.
 	lookAgain = 30 * time.Second
@@ -374,7 +375,7 @@ func (k *keeper) pause(ctx context.Context) error {
 	}
 	var err error
 	for range teardownTries {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownBound)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseBound)
 		_, err = k.guard.Release(bound, in.InstanceID, sandbox.ReleaseRequest{ExpiresAt: until})
 		cancel()
 		if err == nil || k.guard.instance() == nil {

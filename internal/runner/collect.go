@@ -51,6 +51,9 @@ func (s *session) changes(ctx context.Context, p planned, m *Mount) error {
 	files = s.files(ctx, p.mount.MountPath, changedFiles(change))
 	err = p.plan.Patch(ctx, change, files.content, counted)
 	m.Lines, m.PatchSize = counted.lines, counted.size
+	if err == nil && s.spec.Base != nil {
+		err = p.plan.Base(ctx, change, s.spec.Base)
+	}
 	return err
 }
 

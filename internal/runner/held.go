@@ -58,8 +58,7 @@ func (r *Runner) Execute(ctx context.Context, spec Spec, in sandbox.Instance) (*
 	s.id = in.InstanceID
 	rec := s.record
 	rec.SessionID, rec.LeaseID, rec.ExpiresAt, rec.InstanceID = in.SessionID, in.LeaseID, in.ExpiresAt, string(in.InstanceID)
-	limits := in.Profile.ResourceLimits
-	rec.MachineMemoryBytes = limits.MemoryBytes + limits.DiskBytes
+	rec.MachineMemoryBytes = memoryOf(in.Profile)
 	rec.Profile, rec.Platform, rec.RootImage, rec.ImageDigest = in.Profile, in.Platform, in.RootImage, in.Materialization.ImageDigest
 	if err := s.phase(PhaseSelect, func() error { return s.adopt(ctx, in) }); err != nil {
 		return rec, err
@@ -90,15 +89,29 @@ func (s *session) adopt(ctx context.Context, in sandbox.Instance) error {
 	if err := s.spec.validate(); err != nil {
 		return err
 	}
-	selector := sandboxruntime.Selector{Adapters: s.Adapters, Clock: s.Clock, Report: s.Report}
-	runtime, err := selector.Attach(ctx, s.Target)
+	runtime, err := s.Runner.adopted(ctx, in)
 	if err != nil {
 		return err
 	}
 	s.selected(runtime)
-	return runtime.Adopt(sandbox.ProvisionRequest{
+	return nil
+}
+
+// adopted is a runtime that has taken over in.
+func (r *Runner) adopted(ctx context.Context, in sandbox.Instance) (*sandboxruntime.Runtime, error) {
+	selector := sandboxruntime.Selector{Adapters: r.Adapters, Clock: r.Clock, Report: r.Report}
+	runtime, err := selector.Attach(ctx, r.Target)
+	if err != nil {
+		return nil, err
+	}
+	return runtime, runtime.Adopt(requestOf(in), in.InstanceID, in.State)
+}
+
+// requestOf is the request that made in.
+func requestOf(in sandbox.Instance) sandbox.ProvisionRequest {
+	return sandbox.ProvisionRequest{
 		WorkspaceID: in.WorkspaceID, SessionID: in.SessionID, RunID: in.RunID, AttemptID: in.AttemptID,
 		LeaseID: in.LeaseID, LeaseEpoch: in.LeaseEpoch, Target: in.Target, Profile: in.Profile, Platform: in.Platform,
 		RootImage: in.RootImage, Mounts: in.Mounts, ExpiresAt: in.ExpiresAt,
-	}, in.InstanceID, in.State)
+	}
 }

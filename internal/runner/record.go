@@ -47,8 +47,8 @@ type Record struct {
 	RootImage   string               `json:"root_image"`
 	ImageDigest sandbox.Digest       `json:"image_digest"`
 	ExpiresAt   sandbox.Timestamp    `json:"expires_at,omitzero"`
-	// MachineMemoryBytes is what one machine can cost the host: zero retention
-	// keeps its writable storage in memory.
+	// MachineMemoryBytes is the memory that one machine can cost the host: zero
+	// retention keeps its writable storage there.
 	MachineMemoryBytes int64               `json:"machine_memory_bytes"`
 	Mounts             []Mount             `json:"mounts"`
 	Command            Command             `json:"command"`
@@ -61,7 +61,9 @@ type Record struct {
 	Egress             *Egress             `json:"egress,omitzero"`
 	Model              *Model              `json:"model,omitzero"`
 	Disposition        sandbox.Disposition `json:"disposition,omitzero"`
-	Failures           []Failure           `json:"failures"`
+	// Snapshot is what was kept of the machine, where that was asked for.
+	Snapshot *sandbox.Snapshot `json:"snapshot,omitzero"`
+	Failures []Failure         `json:"failures"`
 }
 
 // Enforced is one axis and who realizes it.
@@ -77,17 +79,19 @@ type Mount struct {
 	Kind      sandbox.MountKind `json:"kind"`
 	Commit    string            `json:"commit,omitzero"`
 	Dirty     bool              `json:"dirty,omitzero"`
-	Files     int64             `json:"files"`
-	Links     int64             `json:"links"`
-	Bytes     int64             `json:"bytes"`
-	SkipCount map[string]int64  `json:"skip_count"` // by reason; all of them
-	Skips     []Named           `json:"skips"`      // by name, with the reason
-	Summary   string            `json:"summary"`
-	Collected bool              `json:"collected"` // Changes is what became of it
-	Changes   []Named           `json:"changes"`   // Why: added, modified, mode, deleted, link
-	Uncarried []Named           `json:"uncarried"` // changes that no patch holds, and why
-	Lines     Lines             `json:"lines,omitzero"`
-	PatchSize int64             `json:"patch_bytes,omitzero"`
+	// TreeDigest is of the names, modes and digests of all that was staged.
+	TreeDigest sandbox.Digest   `json:"tree_digest,omitzero"`
+	Files      int64            `json:"files"`
+	Links      int64            `json:"links"`
+	Bytes      int64            `json:"bytes"`
+	SkipCount  map[string]int64 `json:"skip_count"` // by reason; all of them
+	Skips      []Named          `json:"skips"`      // by name, with the reason
+	Summary    string           `json:"summary"`
+	Collected  bool             `json:"collected"` // Changes is what became of it
+	Changes    []Named          `json:"changes"`   // Why: added, modified, mode, deleted, link
+	Uncarried  []Named          `json:"uncarried"` // changes that no patch holds, and why
+	Lines      Lines            `json:"lines,omitzero"`
+	PatchSize  int64            `json:"patch_bytes,omitzero"`
 }
 
 // Lines counts the lines of a patch.

@@ -35,6 +35,7 @@ type Runner struct {
 // Bounds of the parts of a Run that have none of their own.
 const (
 	releaseBound = 60 * time.Second // ending the machine
+	keepBound    = 10 * time.Minute // the same, where what is in it is kept: a full home is copied
 	killBound    = 10 * time.Second // from SIGKILL to the end of the streams
 	grace        = 5 * time.Second  // from a person's interrupt to SIGKILL
 )
@@ -89,12 +90,15 @@ func (s *session) describe() {
 	if s.spec.RunID == "" {
 		s.spec.RunID = NewRunID()
 	}
+	if s.spec.SessionID == "" {
+		s.spec.SessionID = mint("ses_")
+	}
 	s.record = &Record{
 		Schema: RecordSchema, Versions: s.Versions,
-		RunID: s.spec.RunID, SessionID: mint("ses_"), AttemptID: mint("att_"), LeaseID: mint("lea_"),
+		RunID: s.spec.RunID, SessionID: s.spec.SessionID, AttemptID: mint("att_"), LeaseID: mint("lea_"),
 		StartedAt: sandbox.At(s.Clock.Now()), Profile: profile, Platform: s.Platform, RootImage: s.spec.Image,
 		ImageDigest:        sandbox.ImageDigest(s.spec.Image),
-		MachineMemoryBytes: profile.ResourceLimits.MemoryBytes + profile.ResourceLimits.DiskBytes,
+		MachineMemoryBytes: memoryOf(profile),
 		Command: Command{
 			WorkingDirectory: s.spec.directory(), EnvironmentKeys: keys, TimeoutMillis: s.spec.Timeout.Milliseconds(),
 		},
@@ -107,6 +111,15 @@ func (s *session) describe() {
 	for i := 0; !plain && i < len(s.spec.Command); i++ {
 		s.record.Command.ArgumentsHex = append(s.record.Command.ArgumentsHex, hex.EncodeToString([]byte(s.spec.Command[i])))
 	}
+}
+
+// memoryOf is what a machine can cost the host: zero retention keeps what it writes
+// in memory.
+func memoryOf(p sandbox.Profile) int64 {
+	if p.RetentionMode == sandbox.RetentionDurable {
+		return p.ResourceLimits.MemoryBytes
+	}
+	return p.ResourceLimits.MemoryBytes + p.ResourceLimits.DiskBytes
 }
 
 // NewRunID mints the name of one Run.
@@ -221,24 +234,37 @@ func (s *session) drive(ctx context.Context) error {
 	return err
 }
 
-// release ends the machine: in order, or by force.
+// release ends the machine: in order, or by force. One whose state was to be kept
+// and is not is a failure.
 func (s *session) release(ctx context.Context, orderly bool) error {
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
-	defer cancel()
 	return s.phase(PhaseRelease, func() error {
+		var lost error
 		if orderly {
-			released, releaseErr := s.runtime.Release(ending, s.id, sandbox.ReleaseRequest{})
+			var q sandbox.ReleaseRequest
+			bound := releaseBound
+			if s.spec.Keep > 0 {
+				q.ExpiresAt, bound = sandbox.At(s.Clock.Now().Add(s.spec.Keep)), keepBound
+			}
+			releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+			defer cancel()
+			released, releaseErr := s.runtime.Release(releasing, s.id, q)
 			if releaseErr == nil {
-				s.record.Disposition = released.Disposition
+				s.record.Disposition, s.record.Snapshot = released.Disposition, released.Snapshot
 				return nil
 			}
-			s.record.fail(PhaseRelease, s.spec.hide(releaseErr))
+			if s.spec.Keep > 0 {
+				lost = fmt.Errorf("what is in the machine could not be kept: %w", releaseErr)
+			} else {
+				s.record.fail(PhaseRelease, s.spec.hide(releaseErr))
+			}
 		}
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+		defer cancel()
 		if destroyErr := s.runtime.Destroy(ending, s.id); destroyErr != nil {
-			return fmt.Errorf("machine %s may still be there, see checkfu sweep: %w", s.id, destroyErr)
+			return errors.Join(lost, fmt.Errorf("machine %s may still be there, see checkfu sweep: %w", s.id, destroyErr))
 		}
 		s.record.Disposition = sandbox.DispositionDestroyed
-		return nil
+		return lost
 	})
 }
 

@@ -22,7 +22,8 @@ const Margin = 15 * time.Minute
 
 // Spec says what to run, on what, and where the results go.
 type Spec struct {
-	RunID string // "" mints one, as NewRunID does
+	RunID     string // "" mints one, as NewRunID does
+	SessionID string // "" mints one
 
 	Repo   *Repo // nil for none; mounted read-write at RepoPath
 	Mounts []DirMount
@@ -30,7 +31,10 @@ type Spec struct {
 	Image     string // NAME@sha256:DIGEST
 	Network   sandbox.NetworkPolicy
 	Resources sandbox.Resources // MaxDurationSeconds is derived from Timeout
-	Timeout   time.Duration     // of the command, from its start
+	// Keep is how long the snapshot lives that what is in the machine is kept in when
+	// it ends in order; 0 keeps nothing of it.
+	Keep    time.Duration
+	Timeout time.Duration // of the command, from its start
 
 	Command          []string // the program and its arguments, never a shell line
 	WorkingDirectory string   // "" is RepoPath where there is a Repo, else the home
@@ -49,6 +53,9 @@ type Spec struct {
 	// Patch takes the changes of Repo; nothing is written if there are none.
 	// nil makes none.
 	Patch io.Writer
+	// Base takes what the files of the patch were when they were staged, for a merge
+	// later (mount.Merge); nil is nobody. It may never fail.
+	Base io.Writer
 	// TempDir keeps what staging needs; "" is the system's.
 	TempDir string
 	// Progress is told of long work, by one goroutine at a time; nil is nobody.
@@ -93,17 +100,24 @@ func (s Spec) directory() string {
 	return sandbox.HomePath
 }
 
-// profile is the machine that the Spec asks for. Nothing of the Run outlives
-// it, so the retention is always zero.
+// profile is the machine that the Spec asks for. Where nothing of the Run is to
+// outlive it, the retention is zero.
 func (s Spec) profile() sandbox.Profile {
 	limits := s.Resources
-	limits.MaxDurationSeconds = int64((s.Timeout + time.Second - 1) / time.Second)
+	limits.MaxDurationSeconds = wholeSeconds(s.Timeout)
+	retention := sandbox.RetentionEphemeralZDR
+	if s.Keep > 0 {
+		retention = sandbox.RetentionDurable
+	}
 	return sandbox.Profile{
 		ProfileID: "checkfu-run", ProfileVersion: 1, Tier: sandbox.TierContainer, BaseImage: s.Image,
 		Packages: []sandbox.Package{}, NetworkPolicy: s.Network, ResourceLimits: limits,
-		RetentionMode: sandbox.RetentionEphemeralZDR,
+		RetentionMode: retention,
 	}
 }
+
+// wholeSeconds is d, a part of a second counted whole.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 func (s Spec) request() sandbox.ProcessRequest {
 	env := s.Environment

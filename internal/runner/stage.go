@@ -52,7 +52,7 @@ func (s *session) fits() error {
 
 func describe(m sandbox.Mount, p *mount.Plan) Mount {
 	d := Mount{
-		MountPath: m.MountPath, Access: m.Access, Kind: m.Kind, Commit: p.Commit, Dirty: p.Dirty,
+		MountPath: m.MountPath, Access: m.Access, Kind: m.Kind, Commit: p.Commit, Dirty: p.Dirty, TreeDigest: sandbox.Digest(p.Digest()),
 		Files: int64(len(p.Files)), Links: int64(len(p.Links)), Bytes: p.Bytes,
 		SkipCount: map[string]int64{}, Summary: text(p.Summary),
 	}
