@@ -202,6 +202,24 @@ type Plan struct {
 	once        sync.Once
 }
 
+// Digest names what is staged, the .git inside not included: the same names, modes
+// and bytes give the same "sha256:<hex>", whatever history they are of.
+func (p *Plan) Digest() string {
+	h := sha256.New()
+	line := func(mode, digest, path string) { fmt.Fprintf(h, "%s %s %s\x00", mode, digest, path) }
+	for _, f := range p.Files {
+		if !inGit(f.Path) {
+			line(fileMode(f.Executable), f.Digest, f.Path)
+		}
+	}
+	for _, l := range p.Links {
+		if p.linksStaged {
+			line(modeLink, Digest([]byte(l.Target)), l.Path)
+		}
+	}
+	return digestOf(h)
+}
+
 // Close removes what the plan keeps on disk. Files cannot be opened after it.
 func (p *Plan) Close() error {
 	var err error
