@@ -80,8 +80,6 @@ type Mount struct {
 	Commit    string            `json:"commit,omitzero"`
 	Dirty     bool              `json:"dirty,omitzero"`
 	// TreeDigest is of the names, modes and digests of all that was staged.
-	TreeDigest sandbox.Digest `json:"tree_digest,omitzero"`
-	// TreeDigest is of the names, modes and digests of all that was staged.
 	TreeDigest sandbox.Digest   `json:"tree_digest,omitzero"`
 	Files      int64            `json:"files"`
 	Links      int64            `json:"links"`
