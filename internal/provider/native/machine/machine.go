@@ -163,10 +163,19 @@ type Machine interface {
 	Specials(ctx context.Context, root string, limit int) ([]Special, error)
 	// Observe reads back, from outside the guest, what is true of the machine.
 	Observe(ctx context.Context) (Observed, error)
+	// Pause takes every process of the machine out of what it waits for, and holds
+	// all of them until resume is called, which may be called again. Two pauses do
+	// not nest: the second waits for the first. What asks the machine for
+	// something meanwhile (Exec, Signal, Specials) waits too, and KillTree may; the
+	// caller keeps such calls away. A machine whose owner dies while it is paused
+	// does not notice, and stays until it is reaped.
+	// Errors: ctx's; that the machine is gone, or did not come to rest by then. It
+	// runs in either case.
+	Pause(ctx context.Context) (resume func() error, err error)
 	// Alive is nil while the machine runs, else says how it ended.
 	Alive() error
-	// Destroy ends everything in the machine and removes what the driver made.
-	// It is idempotent and returns when nothing is left.
+	// Destroy ends everything in the machine, also a paused one, and removes what
+	// the driver made. It is idempotent and returns when nothing is left.
 	Destroy(ctx context.Context) error
 }
 

@@ -93,7 +93,11 @@ func kill(ctx context.Context, dir string) error {
 }
 
 // empty waits until the cgroup2 directory and all below hold no process.
-func empty(ctx context.Context, dir string) error {
+func empty(ctx context.Context, dir string) error { return await(ctx, dir, "populated 0") }
+
+// await waits until the kernel says so of the cgroup2 directory. One that is gone
+// holds nothing that could come to be anything else.
+func await(ctx context.Context, dir, state string) error {
 	f, err := os.Open(filepath.Join(dir, "cgroup.events"))
 	if err != nil {
 		return gone(err)
@@ -109,11 +113,11 @@ func empty(ctx context.Context, dir string) error {
 		if n == 0 {
 			return gone(err)
 		}
-		if bytes.Contains(buf[:n], []byte("populated 0")) {
+		if bytes.Contains(buf[:n], []byte(state)) {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("cgroup %s still holds processes: %w", dir, err)
+			return fmt.Errorf("cgroup %s is not %q yet: %w", dir, state, err)
 		}
 		// The kernel reports a change as an exceptional condition, but holds a
 		// report back that follows another within 10 ms; hence the short first

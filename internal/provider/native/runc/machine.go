@@ -30,6 +30,8 @@ type instance struct {
 	init     int // host pid of the guest init
 	pidfd    int // the same as a descriptor, for as long as the machine is ours
 
+	paused chan struct{} // held (one token) while the machine is paused
+
 	mu        sync.Mutex
 	last      int      // number of the last command
 	lingering []string // cgroups of ended commands that may hold descendants

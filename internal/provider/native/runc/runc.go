@@ -162,7 +162,7 @@ func (d *driver) start(ctx context.Context, s machine.Spec) (*instance, error) {
 	m := &instance{
 		driver: d, id: s.ID, stateDir: s.StateDir, idBase: s.IDBase,
 		client: client, tree: filepath.Join(tree.mount, d.cgroup(s.ID)), trees: all,
-		pidfd: -1,
+		pidfd: -1, paused: make(chan struct{}, 1),
 	}
 	err = d.run(ctx, s, tree, theirs)
 	theirs.Close()
