@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -13,16 +14,17 @@ import (
 func TestWhatARunKeepsIsTakenUpAgain(t *testing.T) {
 	w := newWorld(t, "echo one > n; exit 3")
 	w.spec.Keep, w.spec.SessionID = time.Hour, "ses"
+	var from sandbox.Instance
+	w.spec.Kept = func(in sandbox.Instance, s sandbox.Snapshot) error {
+		from = in
+		return s.Validate()
+	}
 	r, err := w.runner.Run(t.Context(), w.spec)
 	if err != nil || r.Snapshot == nil || r.Disposition != sandbox.DispositionReleased || *r.Exit.ExitCode != 3 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if r.SessionID != "ses" || r.Snapshot.SessionID != "ses" || r.MachineMemoryBytes != w.spec.Resources.MemoryBytes {
 		t.Errorf("%+v", r)
-	}
-	from := sandbox.Instance{
-		InstanceID: r.Snapshot.SourceInstanceID, WorkspaceID: r.Snapshot.WorkspaceID, SessionID: r.SessionID, Target: w.runner.Target,
-		Profile: r.Profile, Platform: r.Platform, RootImage: r.RootImage, Mounts: []sandbox.Mount{},
 	}
 	h := holder
 	h.ExpiresAt = sandbox.At(time.Now().Add(20 * time.Minute))
@@ -77,16 +79,25 @@ func TestWhatARunKeepsIsTakenUpAgain(t *testing.T) {
 
 // Half a success would be a Run whose state somebody believes to be kept.
 func TestARunWhoseStateCannotBeKeptFails(t *testing.T) {
-	w := newWorld(t, "true")
-	w.spec.Keep = time.Hour
-	w.use(&saboteur{w.provider, func(at sandbox.Operation) error {
-		if at == sandbox.OpRelease {
-			return sandbox.Failed(at, sandbox.ReasonProviderError, nil)
+	for name, c := range map[string]struct {
+		fails sandbox.Operation
+		want  sandbox.Disposition
+	}{"by the provider": {sandbox.OpRelease, sandbox.DispositionDestroyed}, "by its holder": {"", sandbox.DispositionReleased}} {
+		w := newWorld(t, "true")
+		w.spec.Keep = time.Hour
+		w.spec.Kept = func(sandbox.Instance, sandbox.Snapshot) error { return os.ErrPermission }
+		w.use(&saboteur{w.provider, func(at sandbox.Operation) error {
+			if at == c.fails {
+				return sandbox.Failed(at, sandbox.ReasonProviderError, nil)
+			}
+			return nil
+		}})
+		r, err := w.run()
+		if e := (*Error)(nil); !errors.As(err, &e) || e.Phase != PhaseRelease || r.Snapshot != nil || r.Disposition != c.want {
+			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-		return nil
-	}})
-	r, err := w.run()
-	if e := (*Error)(nil); !errors.As(err, &e) || e.Phase != PhaseRelease || r.Snapshot != nil || r.Disposition != sandbox.DispositionDestroyed {
-		t.Errorf("%+v, %v", r, err)
+		if left := w.provider.Census(); len(left) > 0 {
+			t.Errorf("%s: %q", name, left)
+		}
 	}
 }

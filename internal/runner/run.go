@@ -249,8 +249,8 @@ func (s *session) release(ctx context.Context, orderly bool) error {
 			defer cancel()
 			released, releaseErr := s.runtime.Release(releasing, s.id, q)
 			if releaseErr == nil {
-				s.record.Disposition, s.record.Snapshot = released.Disposition, released.Snapshot
-				return nil
+				s.record.Disposition = released.Disposition
+				return s.keep(ctx, released.Snapshot)
 			}
 			if s.spec.Keep > 0 {
 				lost = fmt.Errorf("what is in the machine could not be kept: %w", releaseErr)
@@ -266,6 +266,19 @@ func (s *session) release(ctx context.Context, orderly bool) error {
 		s.record.Disposition = sandbox.DispositionDestroyed
 		return lost
 	})
+}
+
+// keep hands over what was kept. nil is nothing.
+func (s *session) keep(ctx context.Context, kept *sandbox.Snapshot) error {
+	if kept != nil && s.spec.Kept != nil {
+		if err := s.spec.Kept(s.active, *kept); err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+			defer cancel()
+			return errors.Join(fmt.Errorf("what is in the machine could not be kept: %w", err), s.runtime.DestroySnapshot(undo, kept.SnapshotID))
+		}
+	}
+	s.record.Snapshot = kept
+	return nil
 }
 
 // work stages, starts and follows the command, and collects.

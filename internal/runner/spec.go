@@ -31,10 +31,14 @@ type Spec struct {
 	Image     string // NAME@sha256:DIGEST
 	Network   sandbox.NetworkPolicy
 	Resources sandbox.Resources // MaxDurationSeconds is derived from Timeout
+	Timeout   time.Duration     // of the command, from its start
+
 	// Keep is how long the snapshot lives that what is in the machine is kept in when
 	// it ends in order; 0 keeps nothing of it.
-	Keep    time.Duration
-	Timeout time.Duration // of the command, from its start
+	Keep time.Duration
+	// Kept is told of that snapshot, and of the machine that it was taken of, before
+	// anybody else is. Where it fails the snapshot is destroyed, and so the Run fails.
+	Kept func(sandbox.Instance, sandbox.Snapshot) error
 
 	Command          []string // the program and its arguments, never a shell line
 	WorkingDirectory string   // "" is RepoPath where there is a Repo, else the home
