@@ -17,6 +17,7 @@ const usage = `usage:
   checkfu-init serve FD [PORT=SOCKET...]  PID 1: start commands for the host over FD
   checkfu-init seal                       forbid new namespaces in this user namespace
   checkfu-init specials ROOT LIMIT        print the special files below ROOT
+  checkfu-init dial PORT                  pass standard streams on to PORT of the loopback address
   checkfu-init pty ROWSxCOLUMNS [COMMAND [ARGUMENT...]]
                                           run COMMAND, or a shell, on a terminal; frames on standard input
 A connection to PORT on the loopback address is passed on to SOCKET.
@@ -47,6 +48,8 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = seal()
 	case mode == "specials" && len(rest) == 2:
 		err = printSpecials(stdout, rest[0], rest[1])
+	case mode == "dial" && len(rest) == 1:
+		err = runDial(rest[0], stdin, stdout, stderr)
 	case mode == "pty" && len(rest) >= 1:
 		code, err = runPty(rest, stdin, stdout)
 	default:
