@@ -142,10 +142,11 @@ func wireOperationFaults() []Saboteur {
 			var seen sync.Map
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var q wire.RollbackRequest
-				again := false
-				if byHand(r) && r.URL.Path == wire.RollbackOperation.Path() && json.Unmarshal(bodyOf(r), &q) == nil {
-					_, again = seen.LoadOrStore(q.OperationID, true)
+				if !byHand(r) || r.URL.Path != wire.RollbackOperation.Path() || json.Unmarshal(bodyOf(r), &q) != nil {
+					h.ServeHTTP(w, r) // a stream must not be held back until its end
+					return
 				}
+				_, again := seen.LoadOrStore(q.OperationID, true)
 				a := listen(h, r)
 				if again && a.status == http.StatusOK {
 					env.Fire()

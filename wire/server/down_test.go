@@ -230,7 +230,7 @@ func TestW64WhoeverHoldsTheOutputAfterTheExitIsCutOff(t *testing.T) {
 func TestW65AFloodOfStandardErrorDoesNotCount(t *testing.T) {
 	l, p := pick(t, func(o *Options) { o.OutputWindow = wire.MinOutputWindowBytes })
 	l.say(p, "kept")
-	l.taken(4)
+	kept := l.taken(4)
 	chunk := randomBytes(1 << 20)
 	for range 8 {
 		_, err := p.errW.Write(chunk)
@@ -238,6 +238,7 @@ func TestW65AFloodOfStandardErrorDoesNotCount(t *testing.T) {
 	}
 	p.close(0)
 	l.exit()
+	<-kept.flushed // what was written is journaled by another goroutine
 	s := l.attach(0)
 	got := s.drain(0)
 	s.complete(got, 0)

@@ -3,7 +3,9 @@ package memory
 import (
 	"bytes"
 	"errors"
+	"os"
 	"os/exec"
+	"os/signal"
 	"testing"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -16,6 +18,10 @@ func TestShellAgreesWithRealShell(t *testing.T) {
 	if err != nil {
 		t.Skip("no sh on this host")
 	}
+	// Where this test began with interrupts ignored, so would the real shell.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
 	f := newFixture(t)
 	for _, script := range []string{
 		`echo a; echo b`, `false && echo no || echo yes`, `! true; echo $?; ! false`, `exit 7; echo no`, `exit 256`, `false; exit`,
