@@ -17,6 +17,7 @@ const (
 	ExitOK         = 0
 	ExitNotReady   = 1   // doctor: the default provider cannot run here
 	ExitUsage      = 2   // bad flag, path, image or archive; nothing was done
+	ExitConflict   = 7   // runs apply: something of the change conflicts
 	ExitTimeout    = 124 // the command was killed at --timeout
 	ExitFailure    = 125 // Checkfu or the provider failed
 	ExitNotStarted = 126 // the command is there and cannot be started
@@ -39,9 +40,10 @@ const ExitCodes = `checkfu run ends with the exit code of the command. Its own c
 
 A command can use these numbers too; the record (--json) says which it was.
 checkfu doctor ends with 1 where the default provider cannot run. All other
-commands end with 0, 2 or 125, but for checkfu egress receipt, which ends with 6
-where a receipt does not stand, checkfu egress test (see its help), and checkfu
-sandbox, whose codes are its own (see checkfu help conformance).
+commands end with 0, 2 or 125, but for checkfu runs apply, which ends with 7 where
+something conflicts, checkfu egress receipt, which ends with 6 where a receipt does
+not stand, checkfu egress test (see its help), and checkfu sandbox, whose codes are
+its own (see checkfu help conformance).
 `
 
 func exitCodesTopic() *cobra.Command {

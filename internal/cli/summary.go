@@ -19,6 +19,7 @@ type summary struct {
 	patch    string // where the patch is, "" for nowhere
 	out      string
 	told     string // the error that was printed already
+	whole    bool   // every name, not the first few
 }
 
 // shown is how many names a summary lists of each kind.
@@ -89,10 +90,10 @@ func (s summary) changes(m runner.Mount, line func(string, string, ...any)) {
 		if m.PatchSize > 0 {
 			counts = fmt.Sprintf(" (+%d −%d lines)", m.Lines.Added, m.Lines.Deleted)
 		}
-		line("changed", "%s%s: %s", files(distinct(m.Changes)), counts, names(m.Changes))
+		line("changed", "%s%s: %s", files(distinct(m.Changes)), counts, s.names(m.Changes))
 	}
 	if len(m.Uncarried) > 0 {
-		line("not taken", "%d: %s", len(m.Uncarried), names(m.Uncarried))
+		line("not taken", "%d: %s", len(m.Uncarried), s.names(m.Uncarried))
 	}
 	switch {
 	case m.Kind != sandbox.MountGit:
@@ -120,7 +121,7 @@ func (s summary) egress(line func(string, string, ...any)) {
 	}
 	line("reached", "%d requests let through, %d refused", e.Allowed, refused)
 	for i, r := range e.Refused {
-		if i == shown {
+		if i == shown && !s.whole {
 			line("refused", "and %d other destinations; the record names them (--json)", len(e.Refused)-shown)
 			break
 		}
@@ -181,10 +182,10 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-func names(list []runner.Named) string {
+func (s summary) names(list []runner.Named) string {
 	var parts []string
 	for i, n := range list {
-		if i == shown {
+		if i == shown && !s.whole {
 			parts = append(parts, fmt.Sprintf("and %d more", len(list)-shown))
 			break
 		}
@@ -214,9 +215,9 @@ func (s summary) outputs(line func(string, string, ...any)) {
 	switch {
 	case len(refused) == 0:
 	case s.out == "":
-		line("outputs", "%d left behind, use --out to keep them: %s", len(refused), names(refused))
+		line("outputs", "%d left behind, use --out to keep them: %s", len(refused), s.names(refused))
 	default:
-		line("outputs", "%d not taken: %s", len(refused), names(refused))
+		line("outputs", "%d not taken: %s", len(refused), s.names(refused))
 	}
 }
 

@@ -65,7 +65,7 @@ func TestLongListsAreCut(t *testing.T) {
 	for range 100 {
 		list = append(list, runner.Named{Path: "f", Why: "added"})
 	}
-	if got := names(list); strings.Count(got, "added") != shown || !strings.HasSuffix(got, "and 92 more") {
+	if got := (summary{}).names(list); strings.Count(got, "added") != shown || !strings.HasSuffix(got, "and 92 more") {
 		t.Errorf("%q", got)
 	}
 }

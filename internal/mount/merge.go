@@ -28,8 +28,6 @@ type MergeOptions struct {
 	Name string
 	// Check says what would happen, and writes nothing.
 	Check bool
-	// Owner is given to what is written; nil leaves it to this process.
-	Owner *contain.Owner
 	// TempDir keeps what merging needs; "" is the system's.
 	TempDir string
 }
@@ -83,7 +81,8 @@ const (
 //
 // All is decided before the first byte is written, and each file is looked at once
 // more just before it is replaced. After an error the tree is as it was, or the
-// error says that this is not so. A process that is killed leaves each file whole,
+// error says that this is not so. As root, what is written belongs to whom the
+// top belongs to. A process that is killed leaves each file whole,
 // old or new; to merge again then does the rest.
 //
 // Blocks: while git computes; once writing has begun, ctx ends nothing. Another
@@ -121,7 +120,11 @@ func mergeWith(ctx context.Context, o MergeOptions, decided func()) (_ *Merged, 
 	if err := unix.Flock(int(m.tree.root.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, &Error{Op: "merge", Path: o.Dir, Reason: "another merge writes there", Err: err}
 	}
-	if m.to, err = contain.Open(o.Dir, contain.Options{Owner: o.Owner}); err != nil {
+	owner, err := m.owner()
+	if err != nil {
+		return nil, err
+	}
+	if m.to, err = contain.Open(o.Dir, contain.Options{Owner: owner}); err != nil {
 		return nil, err
 	}
 	defer m.to.Close()
@@ -144,6 +147,19 @@ func mergeWith(ctx context.Context, o MergeOptions, decided func()) (_ *Merged, 
 		return nil, err
 	}
 	return m.result, nil
+}
+
+// owner is whom the tree belongs to: root, who runs this for somebody, leaves no
+// files in it that they cannot write. Other processes give nothing away.
+func (m *merger) owner() (*contain.Owner, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(m.tree.root.Fd()), &st); err != nil {
+		return nil, err
+	}
+	return &contain.Owner{UID: st.Uid, GID: st.Gid}, nil
 }
 
 // merger is one Merge under way.

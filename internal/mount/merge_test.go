@@ -359,3 +359,18 @@ func FuzzPlainWay(f *testing.F) {
 		}
 	})
 }
+
+// Root merges for whom the tree belongs to.
+func TestMergeKeepsTheOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	w := newWorld(t)
+	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
+	base, patch := w.changed(GitOptions{}, `echo 2 >> f; mkdir n; echo n > n/n; ln -s f l2`)
+	w.sh(w.repo, `chown -hR 1234:4321 .`)
+	if _, err := w.merge(base, patch, false); err != nil {
+		t.Fatal(err)
+	}
+	w.sh(w.repo, `test "$(stat -c %u:%g f n n/n l2 | sort -u)" = 1234:4321`)
+}

@@ -90,27 +90,27 @@ func describeChange(c *mount.Change) (carried, uncarried []Named) {
 		entries []mount.Entry
 	}{{"added", c.Added}, {"modified", c.Modified}, {"mode", c.ModeChanged}} {
 		for _, e := range set.entries {
-			carried = append(carried, named(e.Path, set.why))
+			carried = append(carried, Name(e.Path, set.why))
 		}
 	}
 	for _, path := range c.Deleted {
-		carried = append(carried, named(path, "deleted"))
+		carried = append(carried, Name(path, "deleted"))
 	}
 	for _, l := range c.Links {
-		carried = append(carried, named(l.Path, "link"))
+		carried = append(carried, Name(l.Path, "link"))
 	}
 	for _, e := range c.Special {
-		uncarried = append(uncarried, named(e.Path, e.Type))
+		uncarried = append(uncarried, Name(e.Path, e.Type))
 	}
 	for _, e := range c.TooLarge {
-		uncarried = append(uncarried, named(e.Path, "too_large"))
+		uncarried = append(uncarried, Name(e.Path, "too_large"))
 	}
 	for _, set := range []struct {
 		why   string
 		paths []string
 	}{{"left_out_at_staging", c.Conflicts}, {"refused_name", c.Refused}, {"ignored", c.Ignored}} {
 		for _, path := range set.paths {
-			uncarried = append(uncarried, named(path, set.why))
+			uncarried = append(uncarried, Name(path, set.why))
 		}
 	}
 	return carried, uncarried

@@ -88,11 +88,11 @@ func TestManyFilesComeInBatches(t *testing.T) {
 }
 
 func TestNamesThatAreNoTextKeepTheirBytes(t *testing.T) {
-	n := named("a\xff\nb", "added")
+	n := Name("a\xff\nb", "added")
 	if n.PathHex != "61ff0a62" || n.Path != "a\uFFFD\nb" {
 		t.Errorf("%+v", n)
 	}
-	if n := named("plain", ""); n.PathHex != "" {
+	if n := Name("plain", ""); n.PathHex != "" {
 		t.Errorf("%+v", n)
 	}
 	r := Record{Mounts: []Mount{{Changes: []Named{n}}}, Command: Command{Arguments: []string{text("\xff")}}}

@@ -153,7 +153,8 @@ func (r *Record) fail(phase Phase, err error) {
 	r.Failures = append(r.Failures, Failure{phase, message})
 }
 
-func named(path, why string) Named { return Named{text(path), asHex(path), why} }
+// Name is path, as bytes on disk, with what is to be said of it.
+func Name(path, why string) Named { return Named{text(path), asHex(path), why} }
 
 // text is s with what is not UTF-8 replaced, for people.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -60,7 +60,7 @@ func describe(m sandbox.Mount, p *mount.Plan) Mount {
 		d.SkipCount[string(reason)] = int64(n)
 	}
 	for _, skip := range p.Skips {
-		d.Skips = append(d.Skips, named(skip.Path, string(skip.Reason)))
+		d.Skips = append(d.Skips, Name(skip.Path, string(skip.Reason)))
 	}
 	return d
 }

@@ -89,6 +89,11 @@ func (r *Run) End(record []byte, whole bool, change func(*Entry)) error {
 	return errors.Join(writeEntry(r.at, e.readable()), syncDir(r.at), syncDir(filepath.Dir(r.at)))
 }
 
+// Discard takes the entry out of the history, of a Run that never began.
+func (r *Run) Discard() error {
+	return errors.Join(os.RemoveAll(r.at), r.Close())
+}
+
 // Close lets go of the entry. One without an end is that of a lost Run from now on.
 func (r *Run) Close() error {
 	if r.lock == nil {
