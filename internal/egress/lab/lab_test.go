@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -338,26 +339,33 @@ func TestTheEdgeOfAVeth(t *testing.T) {
 	for _, to := range []string{"45.33.32.10:443", "45.33.32.53:53", "10.99.0.1:443", "45.33.39.2:443"} {
 		udp.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(at(to)))
 	}
+	// What was sent waits in the workload's namespace until its neighbour answers,
+	// which nothing there settles.
+	await(t, "2 of each counted", func() bool {
+		counts, err := l.Edge.Counts()
+		return err == nil && counts[CountEdgeInput] == 2 && counts[CountForward] == 2
+	})
 	if err := l.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if since := l.Tap.Since(flows); len(since) > 0 {
 		t.Errorf("carried on: %v", since)
 	}
-	counts, err := l.Edge.Counts()
-	if err != nil || counts[CountEdgeInput] != 2 || counts[CountForward] != 2 {
-		t.Errorf("want 2 of each, got %v %v", counts, err)
-	}
 	// The control: without the rules the same packets are carried on.
 	if err := l.Edge.Unload(); err != nil {
 		t.Fatal(err)
 	}
 	udp.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(at("45.33.32.10:443")))
-	if err := l.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if since := l.Tap.Since(flows); len(since) != 1 {
-		t.Errorf("the control did not arrive: %v", since)
+	await(t, "the control arrived", func() bool { return len(l.Tap.Since(flows)) == 1 })
+}
+
+// await waits until something that others do has been done.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
+		if time.Now().After(late) {
+			t.Fatalf("not within a minute: %s", what)
+		}
 	}
 }
 
