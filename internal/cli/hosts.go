@@ -139,7 +139,7 @@ func (a *app) sweepCommand() *cobra.Command {
 				return stateErr
 			}
 			runs, sweepErr := sweepScratch(dir)
-			sessions, sessionErr := keeper.Sweep(cmd.Context(), dir, keeper.Ending{Reclaim: a.reclaim(dir)})
+			sessions, sessionErr := keeper.Sweep(cmd.Context(), dir, keeper.Ending{Reclaim: a.reclaim(dir), Kept: a.kept(dir)})
 			doc.RunIDs, doc.SessionIDs, err = runs, sessions, errors.Join(err, sweepErr, sessionErr)
 			if asJSON {
 				return errors.Join(a.printJSON(doc), err)

@@ -184,6 +184,7 @@ func explain(err error, record *runner.Record) error {
 	}
 	flag := map[sandbox.Requirement]string{
 		sandbox.RequireBaseImage: "--image", sandbox.RequireNetworkPolicy: "--network", sandbox.RequireMounts: "--mount",
+		sandbox.RequireRetention: "--keep",
 	}[unmet.Requirement]
 	axis, _, _ := strings.Cut(unmet.Expected, " ")
 	if f, ok := map[string]string{

@@ -34,7 +34,7 @@ type runFlags struct {
 	timeout, workdir         string
 	out, patch, json         string
 	quiet, interactive       bool
-	noHistory                bool
+	keep                     string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -63,12 +63,18 @@ Output streams as it comes, and checkfu ends with the command's own exit code
 standard output goes to standard error, so that standard output holds the
 document alone.
 
-The machine's writable storage lies in memory: it can cost --memory plus --disk.`,
+With --keep what is in the machine outlives the command, whatever its exit, as a
+session that is paused: its id is printed at the end, and checkfu session resume
+goes on from there.
+
+The machine's writable storage lies in memory: it can cost --memory plus --disk.
+With --keep it lies on this host's disk.`,
 		Example: `  checkfu run --repo . -- sh -c 'go vet ./... && go test ./...'
   checkfu run --repo .@v1.2.0 --out results --patch fix.patch -- ./agent --fix
   checkfu run --mount ./data:/data:ro --env API_KEY --timeout 90s -- python3 /data/main.py
   checkfu run --repo . --allow api.example.com:443 --allow files.example.com:443 -- ./fetch
   checkfu run --repo . --model default -- ./agent --fix
+  checkfu run --repo . --keep -- make test
   echo hello | checkfu run --quiet -- wc -c`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
@@ -86,7 +92,6 @@ The machine's writable storage lies in memory: it can cost --memory plus --disk.
 	flags.StringVar(&f.out, "out", "", "directory that takes the outputs")
 	flags.StringVar(&f.patch, "patch", "", "file that takes the patch, - for standard output (default checkfu-RUN.patch here, when something changed)")
 	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
-	flags.BoolVar(&f.noHistory, "no-history", false, "leave no entry in the history (see checkfu runs)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no summary")
 	return cmd
 }
@@ -104,6 +109,8 @@ func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.cpus, "cpus", "2", "cores of the machine")
 	flags.StringVar(&f.disk, "disk", "4GiB", "writable storage of the machine")
 	flags.StringVar(&f.pids, "pids", "512", "processes and threads of the machine")
+	flags.StringVar(&f.keep, "keep", "", keepHelp)
+	flags.Lookup("keep").NoOptDefVal = keepDefault
 	flags.StringVar(&f.provider, "provider", all.Native, "what provides the sandbox: native (gVisor), native:runc or memory (a simulation)")
 }
 
@@ -155,17 +162,20 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 		defer remove()
 	}
 
+	kept, err := a.keepRun(&spec, f, models.control())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := kept.end(a.stderr); err != nil {
+			a.complain(err)
+		}
+	}()
 	a.streams(&spec, f, bar)
 	patch := a.patchSink(&spec, f)
 	if patch != nil {
 		defer patch.discard()
 	}
-	history, err := a.remember(&spec, f)
-	if err != nil {
-		return err
-	}
-	defer history.close()
-	history.patch(&spec)
 	r := &runner.Runner{
 		Adapters: []sandboxruntime.Adapter{{Provider: opened.Provider}}, Target: opened.Envelope.Target(),
 		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(),
@@ -173,9 +183,7 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	}
 	record, err := r.Run(ctx, spec)
 	bar.end()
-	err = a.finish(f, record, patch, err)
-	a.complete(history, f, record, patch)
-	return err
+	return a.finish(f, record, patch, err)
 }
 
 // decisions asks a provider on this host what the guards of its machines decided.
@@ -234,6 +242,11 @@ func (f runFlags) spec(command []string) (runner.Spec, error) {
 func (f runFlags) machine() (runner.Spec, error) {
 	spec := runner.Spec{RunID: runner.NewRunID()}
 	var err error
+	if f.keep != "" {
+		if spec.Keep, err = keepFor("--keep", f.keep); err != nil {
+			return spec, err
+		}
+	}
 	if f.repo != "" {
 		if spec.Repo, err = argument.Repo(f.repo); err != nil {
 			return spec, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -25,20 +24,28 @@ machine, lets in whoever may read its token below the state directory, ends the
 machine when the session expires, and ends with it.
 
 A keeper ends with the host, with SIGTERM (in order) and with SIGKILL (its
-machine goes too; checkfu session rm or checkfu sweep removes what is left).`,
-		Example: `  id=$(checkfu session start . --quiet)      # a machine with a copy of this repository
-  checkfu session exec $id -- make test      # as often as you like
+machine goes too; checkfu session rm or checkfu sweep removes what is left).
+
+A session that was started with --keep can be paused: its files stay on this host's
+disk, and nothing of it runs. It is paused by itself where it expires or its keeper
+is terminated, and can be resumed and forked until what is kept expires.`,
+		Example: `  id=$(checkfu session start . --keep --quiet)  # a machine with a copy of this repository
+  checkfu session exec $id -- make test         # as often as you like
+  checkfu session pause $id                     # no process and no memory stays
+  checkfu session fork $id                      # another one, with the same files
+  checkfu session resume $id
   checkfu session ls
   checkfu session rm $id`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return argument.Unexpected("session", "start, ls, exec or rm", args[0])
+				return argument.Unexpected("session", "start, exec, shell, pause, resume, fork, ls or rm", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.sessionStartCommand(), a.sessionListCommand(), a.sessionExecCommand(), a.sessionRemoveCommand())
+	cmd.AddCommand(a.sessionStartCommand(), a.sessionListCommand(), a.sessionExecCommand(), a.sessionRemoveCommand(),
+		a.sessionPauseCommand(), a.sessionResumeCommand(), a.sessionForkCommand())
 	return cmd
 }
 
@@ -52,20 +59,30 @@ type sessionLine struct {
 	RootImage  string `json:"root_image,omitzero"`
 	Socket     string `json:"socket,omitzero"`
 	CreatedAt  string `json:"created_at"`
+	// ExpiresAt is the end of the machine, or of what is kept where there is none.
 	ExpiresAt  string `json:"expires_at,omitzero"`
+	KeepMillis int64  `json:"keep_ms,omitzero"`     // how long a pause keeps it; 0 is not at all
+	SnapshotID string `json:"snapshot_id,omitzero"` // what it is, or falls back to
+	DiskBytes  int64  `json:"disk_bytes,omitzero"`  // of what is kept, and of a durable machine's files
 	// Egress is what the guard decided in all, of a session that has ended.
 	Egress *runner.Egress `json:"egress,omitzero"`
 	// Model is what was used of the model route in all, likewise.
 	Model *runner.Model `json:"model,omitzero"`
 }
 
-func lineOf(r keeper.Record) sessionLine {
+func lineOf(r keeper.Listed) sessionLine {
 	l := sessionLine{
 		SessionID: r.SessionID, State: string(r.State), Provider: r.Provider, KeeperPID: r.PID, Socket: r.Socket,
-		CreatedAt: string(r.CreatedAt), ExpiresAt: string(r.ExpiresAt),
+		CreatedAt: string(r.CreatedAt), ExpiresAt: string(r.ExpiresAt), KeepMillis: r.KeepMillis,
 	}
 	if r.Instance != nil {
 		l.InstanceID, l.RootImage = string(r.Instance.InstanceID), r.Instance.RootImage
+	}
+	if r.Snapshot != nil {
+		l.SnapshotID = string(r.Snapshot.SnapshotID)
+	}
+	if r.State == keeper.StatePaused {
+		l.KeeperPID, l.Socket, l.InstanceID, l.ExpiresAt = 0, "", "", string(r.Snapshot.ExpiresAt)
 	}
 	return l
 }
@@ -76,44 +93,6 @@ type sessionsDocument struct {
 }
 
 const sessionsSchema = "checkfu.sessions.v1"
-
-func (a *app) sessionListCommand() *cobra.Command {
-	asJSON, quiet := false, false
-	cmd := &cobra.Command{
-		Use: "ls", Short: "List the sessions on this host", Args: noArguments,
-		Long:    "List the sessions of this state directory. The keeper of a lost one is gone, and\nits machine with it; checkfu session rm removes what is left. That of a damaged\none lives, but its record cannot be read, mostly since another version of checkfu\nwrote it: use, and remove, it with that one.",
-		Example: "  checkfu session ls\n  checkfu session ls --quiet | xargs checkfu session rm",
-		RunE: func(*cobra.Command, []string) error {
-			dir, err := a.usableState()
-			if err != nil {
-				return err
-			}
-			list, err := keeper.List(dir)
-			if err != nil {
-				return err
-			}
-			doc := sessionsDocument{Schema: sessionsSchema}
-			for _, l := range list {
-				doc.Sessions = append(doc.Sessions, lineOf(l.Record))
-			}
-			switch {
-			case asJSON:
-				return a.printJSON(doc)
-			case quiet:
-				return a.printIDs(doc.Sessions)
-			}
-			w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
-			fmt.Fprintln(w, "SESSION\tSTATE\tPROVIDER\tKEEPER\tCREATED\tEXPIRES\tIMAGE")
-			for _, s := range doc.Sessions {
-				fmt.Fprintf(w, "%s\t%s\t%s\tpid %d\t%s\t%s\t%s\n", s.SessionID, s.State, s.Provider, s.KeeperPID, s.CreatedAt, s.ExpiresAt, argument.Printable(s.RootImage))
-			}
-			return w.Flush()
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print canonical JSON")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print the ids alone")
-	return cmd
-}
 
 func (a *app) printIDs(sessions []sessionLine) error {
 	for _, s := range sessions {
@@ -128,9 +107,10 @@ func (a *app) sessionRemoveCommand() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "rm SESSION...", Short: "End sessions, with all that is in them",
-		Long: `End sessions: their machines, and every trace of them. A keeper is asked to end
-and has 90 seconds; then it is killed and what it left is swept, as it is where
-the keeper is gone already. One that cannot be ended does not keep the others.
+		Long: `End sessions: their machines, what is kept of them, and every trace of them. A
+keeper is asked to end and has 90 seconds; then it is killed and what it left is
+swept, as it is where the keeper is gone already. One that cannot be ended does not
+keep the others. Forks are sessions of their own, and stay.
 
 What the guard of an --allow session let through and refused in all is summed up;
 with --json it stands in the document, which is the last that is kept of it. So is
@@ -191,7 +171,8 @@ what a --model session used, by its gateway's count.`,
 	return cmd
 }
 
-// reclaim ends what a keeper left that is gone: its provider's own sweep.
+// reclaim ends what a keeper left that is gone: its machine, by its provider's own
+// sweep, and whatever is kept of it.
 func (a *app) reclaim(dir string) func(context.Context, keeper.Listed) error {
 	return func(ctx context.Context, l keeper.Listed) error {
 		names := []string{l.Provider}
@@ -201,11 +182,14 @@ func (a *app) reclaim(dir string) func(context.Context, keeper.Listed) error {
 			return nil // it went with the keeper
 		}
 		for _, name := range names {
-			o, err := all.Open(name, all.Options{Dir: dir})
+			s, err := openSnapshots(ctx, dir, name)
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(sweepSession(ctx, o, l.SessionID), o.Close()); err != nil {
+			if l.State != keeper.StatePaused {
+				err = sweepSession(ctx, s.opened, l.SessionID)
+			}
+			if err := errors.Join(err, s.destroy(ctx, l.SessionID), s.close()); err != nil {
 				return err
 			}
 		}
@@ -232,6 +216,8 @@ func sessionError(id string, err error) error {
 	switch {
 	case keeper.NotFound.Is(err), errors.As(err, &invalid) && invalid.Field == "session_id":
 		return argument.Unexpected("SESSION", "a session (see checkfu session ls)", id)
+	case keeper.Paused.Is(err):
+		return fmt.Errorf("%w; checkfu session resume %s makes a machine of it again", err, id)
 	case keeper.Dead.Is(err):
 		return fmt.Errorf("%w; checkfu session rm %s removes what is left", err, id)
 	}

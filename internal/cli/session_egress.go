@@ -79,7 +79,7 @@ func (a *app) decidedInAll(ctx context.Context, dir, id string) (*sessionLine, e
 		if l.SessionID != id || l.Damaged != nil {
 			continue
 		}
-		line := lineOf(l.Record)
+		line := lineOf(l)
 		ask, done, err := a.guardOf(dir, l.Record)
 		defer done()
 		if ask == nil || err != nil {

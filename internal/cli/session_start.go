@@ -35,10 +35,16 @@ does; without it the machine has none. The machine reaches nothing but what
 --allow names, and with --model a model gateway (see checkfu run --help). Your
 working tree is never touched; nothing is copied back by itself.
 
+With --keep what is in the machine outlives it: on the disk, paused, until somebody
+resumes it (see checkfu session pause --help). The machine's files lie on this
+host's disk then and not in memory.
+
 Standard output holds the session's id. Whatever goes wrong, or ends this
 command before it has ended by itself, leaves nothing behind.`,
 		Example: `  checkfu session start
   checkfu session start . --expires 8h --memory 4GiB
+  checkfu session start . --keep
+  checkfu session start . --keep=720h
   id=$(checkfu session start .@v1.2.0 --provider native:runc --quiet)`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -58,7 +64,7 @@ command before it has ended by itself, leaves nothing behind.`,
 	}
 	flags := cmd.Flags()
 	f.machineFlags(flags)
-	flags.StringVar(&f.expires, "expires", "1h", "how long the session lasts at most; the machine ends with it")
+	flags.StringVar(&f.expires, "expires", "1h", "how long the machine lasts at most; the session ends with it, or is paused with --keep")
 	flags.StringVar(&f.id, "id", "", "id of the session, 1 to 40 letters, digits, - or _ (default a new one)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the session as canonical JSON instead of its id")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print the id alone")
@@ -112,6 +118,9 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := f.canKeep(spec); err != nil {
+		return err
+	}
 	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar, all.Options{Model: models.leases()})
 	if err != nil {
 		return err
@@ -127,7 +136,7 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	}
 	defer remove()
 	record, made, err := a.makeSession(ctx, keeper.Options{
-		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(),
+		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(), Keep: spec.Keep,
 	}, opened.Envelope.Target(), spec)
 	if err != nil {
 		return err
@@ -136,7 +145,7 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	if !f.quiet {
 		a.sayStarted(record, made, lasts)
 	}
-	line := []sessionLine{lineOf(record)}
+	line := []sessionLine{lineOf(keeper.Listed{Record: record})}
 	if f.asJSON {
 		err = a.printJSON(sessionsDocument{sessionsSchema, line})
 	} else {
@@ -173,25 +182,35 @@ func (a *app) makeSession(ctx context.Context, o keeper.Options, target sandbox.
 	}
 	if err != nil {
 		err = explain(err, made)
-	} else {
+	}
+	record, err := a.begun(ctx, s, err)
+	return record, made, err
+}
+
+// begun keeps a session whose machine was made, where err is nil, and else leaves
+// nothing of what was begun.
+func (a *app) begun(ctx context.Context, s *keeper.Starting, err error) (keeper.Record, error) {
+	if err == nil {
 		err = s.Keep(ctx)
 	}
 	if err == nil && ctx.Err() == nil {
-		return s.Record, made, s.Close()
+		return s.Record, s.Close()
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonBound)
 	defer cancel()
 	why := s.Abandon(ending)
 	if _, mistake := errors.AsType[*argument.Error](err); mistake {
-		return keeper.Record{}, nil, err
+		return keeper.Record{}, err
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
-		if why == nil {
+		if why == nil && s.Record.Snapshot != nil {
+			err = fmt.Errorf("%w; the session is paused as before", err)
+		} else if why == nil {
 			err = fmt.Errorf("%w; nothing is left of the session", err)
 		}
 	}
-	return keeper.Record{}, nil, errors.Join(err, why)
+	return keeper.Record{}, errors.Join(err, why)
 }
 
 // sessionRunner runs in a session's machine. Its provider is behind a wire, so
