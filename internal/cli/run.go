@@ -34,6 +34,7 @@ type runFlags struct {
 	timeout, workdir         string
 	out, patch, json         string
 	quiet, interactive       bool
+	noHistory                bool
 	keep                     string
 }
 
@@ -92,6 +93,7 @@ With --keep it lies on this host's disk.`,
 	flags.StringVar(&f.out, "out", "", "directory that takes the outputs")
 	flags.StringVar(&f.patch, "patch", "", "file that takes the patch, - for standard output (default checkfu-RUN.patch here, when something changed)")
 	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
+	flags.BoolVar(&f.noHistory, "no-history", false, "leave no entry in the history (see checkfu runs)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no summary")
 	return cmd
 }
@@ -176,6 +178,12 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	if patch != nil {
 		defer patch.discard()
 	}
+	history, err := a.remember(&spec, f)
+	if err != nil {
+		return err
+	}
+	defer history.close()
+	history.patch(&spec)
 	r := &runner.Runner{
 		Adapters: []sandboxruntime.Adapter{{Provider: opened.Provider}}, Target: opened.Envelope.Target(),
 		Platform: sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH}, Versions: versions(),
@@ -183,7 +191,9 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	}
 	record, err := r.Run(ctx, spec)
 	bar.end()
-	return a.finish(f, record, patch, err)
+	err = a.finish(f, record, patch, err)
+	a.complete(history, f, record, patch)
+	return err
 }
 
 // decisions asks a provider on this host what the guards of its machines decided.
