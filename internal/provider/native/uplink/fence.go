@@ -21,6 +21,7 @@ type fence struct {
 	device   string // the host's end of the link
 	machine  netip.Addr
 	resolver netip.Addr
+	most     uint32 // of its connections that the host keeps in mind
 }
 
 // maxConnections is how many connections of one machine the host keeps in mind
@@ -41,10 +42,15 @@ func (f fence) chains(special *nftables.Set) []chain {
 		return join(to(f.resolver), l4(protocol), port(53), accept)
 	}
 	return []chain{
+		// One count of all, whichever way a connection takes.
+		{name: "counted", rules: [][]expr.Any{
+			join([]expr.Any{&expr.Connlimit{Count: f.most, Flags: expr.NFT_CONNLIMIT_F_INV}}, drop),
+		}},
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, [][]expr.Any{
 			join(iif(expr.CmpOpNeq, f.device), accept),
 			join(isIPv4(expr.CmpOpNeq), drop),
 			join(from(expr.CmpOpNeq, f.machine), drop),
+			join(began, counted),
 			resolver(unix.IPPROTO_UDP), resolver(unix.IPPROTO_TCP), // one that the host runs itself
 			reset, refuse,
 		}},
@@ -52,7 +58,7 @@ func (f fence) chains(special *nftables.Set) []chain {
 			join(iif(expr.CmpOpNeq, f.device), accept),
 			join(isIPv4(expr.CmpOpNeq), drop),
 			join(from(expr.CmpOpNeq, f.machine), drop),
-			join(began, tooMany, drop),
+			join(began, counted),
 			resolver(unix.IPPROTO_UDP), resolver(unix.IPPROTO_TCP),
 			join(toAny(special), reset), join(toAny(special), refuse),
 		}},
@@ -67,7 +73,7 @@ func (f fence) chains(special *nftables.Set) []chain {
 	}
 }
 
-// chain is a hook with its rules; what no rule decides passes.
+// chain is a hook with its rules, or rules without one; what no rule decides passes.
 type chain struct {
 	name     string
 	kind     nftables.ChainType
@@ -87,7 +93,9 @@ func loadFence(f fence) error {
 	c.AddTable(table)
 	c.DelTable(table)
 	c.AddTable(table)
-	special := &nftables.Set{Table: table, Name: "special", Interval: true, Constant: true, KeyType: nftables.TypeIPAddr}
+	// The number is the transaction's own. One that the library gives is counted in a
+	// variable that machines which open at the same time would race for.
+	special := &nftables.Set{ID: 1, Table: table, Name: "special", Interval: true, Constant: true, KeyType: nftables.TypeIPAddr}
 	if err := c.AddSet(special, intervals()); err != nil {
 		return err
 	}
@@ -179,7 +187,7 @@ var (
 
 	established = state(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)
 	began       = state(expr.CtStateBitNEW)
-	tooMany     = []expr.Any{&expr.Connlimit{Count: maxConnections, Flags: expr.NFT_CONNLIMIT_F_INV}}
+	counted     = []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "counted"}}
 )
 
 func join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }

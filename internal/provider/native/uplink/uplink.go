@@ -99,7 +99,7 @@ func (u *Uplink) link(resolver netip.Addr) error {
 	if err := netlink.LinkSetAlias(end, alias(u.id)); err != nil {
 		return fmt.Errorf("name the link: %w", err)
 	}
-	if err := loadFence(fence{id: u.id, device: u.device, machine: machine, resolver: resolver}); err != nil {
+	if err := loadFence(fence{id: u.id, device: u.device, machine: machine, resolver: resolver, most: maxConnections}); err != nil {
 		return fmt.Errorf("load the table: %w", err)
 	}
 	if err := forget(machine); err != nil { // of one that had the address, and whose owner died
