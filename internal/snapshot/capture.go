@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/snapshot/tree"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -103,30 +104,42 @@ func takeTree(ctx context.Context, src Source, to *os.File) (int64, []Chunk, err
 	if err != nil {
 		return 0, nil, err
 	}
-	chunks, err := transfer(ctx, to, nil, size)
+	chunks, err := transfer(ctx, to, nil, size, nil)
 	return size, chunks, err
 }
 
+// takeImage takes what the filesystem in an image says is used: what its session
+// deleted stays behind. An image that is no filesystem is taken whole.
 func takeImage(ctx context.Context, src Source, to *os.File) (int64, []Chunk, error) {
-	from, size, err := openImage(src.Path)
+	image, size, err := openImage(src.Path)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer from.Close()
+	defer image.Close()
+	from := image
 	if err := from.Sync(); err != nil { // likewise
 		return 0, nil, err
 	}
+	into := to
 	shared, err := share(from, to)
 	if err != nil {
 		return 0, nil, err
 	}
-	if shared {
+	if shared { // to is one moment's from here on
 		src.taken()
-		chunks, err := transfer(ctx, to, nil, size)
-		return size, chunks, err
+		from, into = to, nil
 	}
-	chunks, err := transfer(ctx, from, to, size)
-	if err == nil {
+	used, err := volume.ReadUsed(from, size)
+	if err != nil {
+		return 0, nil, err
+	}
+	if shared {
+		if err := erase(to, used); err != nil {
+			return 0, nil, err
+		}
+	}
+	chunks, err := transfer(ctx, from, into, size, used)
+	if err == nil && !shared {
 		src.taken()
 	}
 	return size, chunks, err
@@ -190,7 +203,7 @@ func (st *stage) clone(ctx context.Context, h *Hold, m *Manifest) error {
 		return err
 	}
 	if !shared { // the bytes pass by, so they are looked at
-		got, err := transfer(ctx, h.content, to, m.ContentBytes)
+		got, err := transfer(ctx, h.content, to, m.ContentBytes, nil)
 		if err != nil {
 			return err
 		}

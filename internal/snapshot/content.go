@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -51,11 +52,21 @@ func share(from, to *os.File) (bool, error) {
 	return false, os.NewSyscallError("ioctl FICLONE", err)
 }
 
+// erase makes holes of what is not used.
+func erase(f *os.File, used *volume.Used) error {
+	for from, to := range used.Gaps() {
+		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from*block, (to-from)*block); err != nil {
+			return os.NewSyscallError("fallocate", err)
+		}
+	}
+	return nil
+}
+
 // transfer digests the first size bytes of from and, unless to is nil, copies
-// them there. to is new and empty. Whatever is zero is not written and has no
-// digest, however the source stores it: a hole stays one, and so does what the
-// guest erased.
-func transfer(ctx context.Context, from, to *os.File, size int64) ([]Chunk, error) {
+// them there. to is new and reads as zeros. Whatever is zero is not written and has
+// no digest, however the source stores it, and whatever is not used is taken for
+// zero: a hole stays one, and what was deleted is left behind.
+func transfer(ctx context.Context, from, to *os.File, size int64, used *volume.Used) ([]Chunk, error) {
 	if to != nil {
 		if err := to.Truncate(size); err != nil {
 			return nil, err
@@ -72,7 +83,7 @@ func transfer(ctx context.Context, from, to *os.File, size int64) ([]Chunk, erro
 	)
 	for range min(workers, runtime.GOMAXPROCS(0)) {
 		group.Go(func() {
-			w := worker{from: from, to: to, hash: sha256.New(), buffer: make([]byte, 64*block)}
+			w := worker{from: from, to: to, used: used, hash: sha256.New(), buffer: make([]byte, 64*block)}
 			for {
 				n := next.Add(1) - 1
 				start := n * chunk
@@ -103,6 +114,7 @@ func transfer(ctx context.Context, from, to *os.File, size int64) ([]Chunk, erro
 // worker does one chunk after the other.
 type worker struct {
 	from, to *os.File
+	used     *volume.Used
 	hash     hash.Hash
 	buffer   []byte
 	blocks   []byte // numbers of the blocks that are in the hash
@@ -125,6 +137,10 @@ func (w *worker) chunk(ctx context.Context, start, end int64) (sandbox.Digest, e
 			return "", os.NewSyscallError("lseek SEEK_DATA", err)
 		}
 		at = max(at, data-data%block)
+		if next := w.used.Next(at/block) * block; next > at {
+			at = next // which may again be in a hole
+			continue
+		}
 		n, err := w.from.ReadAt(w.buffer[:min(int64(len(w.buffer)), end-at)], at)
 		if n == 0 {
 			return "", damagedEnd(err)
@@ -146,16 +162,16 @@ func damagedEnd(err error) error {
 }
 
 // blocksAt takes the blocks of b, which lie at an offset, in runs of such as
-// are not zero.
+// are used and not zero.
 func (w *worker) blocksAt(at int64, b []byte) error {
 	for len(b) > 0 {
 		n := 0
 		for n < len(b) {
-			one := b[n:min(n+block, len(b))]
-			if bytes.Equal(one, zeros[:len(one)]) {
+			one, number := b[n:min(n+block, len(b))], (at+int64(n))/block
+			if !w.used.Has(number) || bytes.Equal(one, zeros[:len(one)]) {
 				break
 			}
-			w.blocks = binary.LittleEndian.AppendUint64(w.blocks, uint64((at+int64(n))/block))
+			w.blocks = binary.LittleEndian.AppendUint64(w.blocks, uint64(number))
 			n += len(one)
 		}
 		if n == 0 {

@@ -127,7 +127,7 @@ func TestCrashCensus(t *testing.T) {
 	for _, step := range []string{
 		"capture: staged", "capture: content written", "capture: content synced", "capture: manifest synced", "capture: renamed", "capture: published",
 		"clone: staged", "clone: content written", "clone: content synced", "clone: manifest synced", "clone: renamed", "clone: published",
-		"restore: made", "restore: copied", "restore: verified", "restore: extracted",
+		"restore: made", "restore: copied", "restore: checked", "restore: verified", "restore: extracted",
 		"destroy: renamed", "destroy: content removed", "destroy: removed",
 	} {
 		if !seen[step] {

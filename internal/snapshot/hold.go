@@ -12,6 +12,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/lock"
 	"github.com/checkfu/checkfu/internal/snapshot/tree"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -156,7 +157,7 @@ func touch(dir *os.File, now time.Time) error {
 // Verify compares every byte of the content with the manifest.
 // Errors: ErrDamaged with the bytes that differ; host errors.
 func (h *Hold) Verify(ctx context.Context) error {
-	got, err := transfer(ctx, h.content, nil, h.Manifest.ContentBytes)
+	got, err := transfer(ctx, h.content, nil, h.Manifest.ContentBytes, nil)
 	if err == nil {
 		err = h.Manifest.compare(got)
 	}
@@ -165,7 +166,9 @@ func (h *Hold) Verify(ctx context.Context) error {
 
 // Restore makes what was captured anew: an image as a new file at path, a tree
 // in the empty directory at path. Not one byte of a damaged snapshot stays
-// there. The snapshot stays as it was.
+// there. The snapshot stays as it was. The space of an image is reserved, as far as
+// the filesystem can (volume.Reserve), and what was open without a name when it was
+// captured is removed from it (volume.Check).
 //
 // The result is not forced to the disk: a running session does not outlive its
 // host. Errors: ErrDamaged with the bytes that differ; host errors. An image
@@ -192,20 +195,33 @@ func (h *Hold) restoreImage(ctx context.Context, path string) (err error) {
 		}
 	}()
 	h.s.opt.Step("restore: made")
+	size := h.Manifest.ContentBytes
 	shared, err := share(h.content, to)
 	if err != nil {
 		return err
 	}
 	into := to
 	if shared {
-		into = nil
+		into, err = nil, volume.Room(to, size)
+	} else if err = to.Truncate(size); err == nil {
+		err = volume.Reserve(to, size)
 	}
-	got, err := transfer(ctx, h.content, into, h.Manifest.ContentBytes)
+	if err != nil {
+		return err
+	}
+	got, err := transfer(ctx, h.content, into, size, nil)
 	if err != nil {
 		return err
 	}
 	h.s.opt.Step("restore: copied")
-	return h.Manifest.compare(got)
+	if err := h.Manifest.compare(got); err != nil {
+		return err
+	}
+	if err := volume.Check(ctx, path); err != nil {
+		return err
+	}
+	h.s.opt.Step("restore: checked")
+	return nil
 }
 
 func (h *Hold) restoreTree(ctx context.Context, path string) error {

@@ -19,6 +19,7 @@ import (
 type Volume struct {
 	at                  string
 	root, device, image *os.File
+	settle              time.Duration // how long a writer may take to end
 
 	mu   sync.Mutex
 	lost error // the first write that did not reach the image: it stays lost
@@ -45,7 +46,8 @@ const (
 	fithaw   = 0xc0045878
 )
 
-// settle is how long writes that are under way may take to end.
+// settle is how long writes that are under way may take to end, of every Volume but
+// those of a test.
 const settle = 5 * time.Second
 
 var (
@@ -73,7 +75,8 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 	}
 	written, frozen, abandoned := make(chan struct{}), make(chan error), make(chan struct{})
 	go func() {
-		// Most is written before anybody is held up. Its errors come again below.
+		// Most is written before anybody is held up. What went wrong is told to v.root
+		// as well.
 		unix.Syncfs(int(root.Fd()))
 		close(written)
 		select {
@@ -98,13 +101,13 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 		close(abandoned)
 		return nil, ctx.Err()
 	}
-	bound := time.NewTimer(settle)
+	bound := time.NewTimer(v.settle)
 	defer bound.Stop()
 	select {
 	case err = <-frozen:
 	case <-bound.C:
 		close(abandoned)
-		return nil, fmt.Errorf("%w in %s: %s", ErrRestless, settle, v.at)
+		return nil, fmt.Errorf("%w in %s: %s", ErrRestless, v.settle, v.at)
 	case <-ctx.Done():
 		close(abandoned)
 		return nil, fmt.Errorf("%w: %s: %w", ErrRestless, v.at, ctx.Err())
@@ -120,16 +123,17 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 	return f, nil
 }
 
-// again is the root once more: what is frozen outlives the Volume.
+// again opens the root once more: what is frozen outlives the Volume, and what is
+// told to one opened file is not told to the copies of its descriptor again.
 func (v *Volume) again() (*os.File, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.root == nil {
 		return nil, fmt.Errorf("%s: %w", v.at, os.ErrClosed)
 	}
-	fd, err := unix.FcntlInt(v.root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := unix.Openat(int(v.root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
+		return nil, os.NewSyscallError("openat", err)
 	}
 	return os.NewFile(uintptr(fd), v.at), nil
 }

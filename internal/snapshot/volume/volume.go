@@ -49,7 +49,7 @@ const (
 const features = "none,ext_attr,filetype,sparse_super,large_file,huge_file,dir_index,dir_nlink,extent,extra_isize,flex_bg,metadata_csum,64bit"
 
 // Create makes an image of so many bytes at path, which must not exist, for at
-// most so many files. On an error nothing is left.
+// most so many files, and reserves its space. On an error nothing is left.
 func Create(ctx context.Context, path string, bytes, inodes int64) (err error) {
 	mkfs, err := find(program)
 	if err != nil {
@@ -65,6 +65,9 @@ func Create(ctx context.Context, path string, bytes, inodes int64) (err error) {
 		}
 	}()
 	err = f.Truncate(bytes)
+	if err == nil {
+		err = Reserve(f, bytes)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func find(name string) (string, error) {
 // Mount mounts an image and holds it open. Whoever unmounts it ends its loop
 // device too, once the Volume is closed.
 func Mount(image, at string) (_ *Volume, err error) {
-	v := &Volume{at: at}
+	v := &Volume{at: at, settle: settle}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, v.Close())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,12 +21,20 @@ import (
 func needs(t *testing.T) {
 	t.Helper()
 	treetest.NeedsRoot(t)
-	if err := Probe(t.Context(), t.TempDir()); errors.Is(err, ErrUnavailable) {
+	if err := probed(); errors.Is(err, ErrUnavailable) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
 }
+
+var probed = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		return err
+	}
+	return errors.Join(Probe(context.Background(), dir), os.Remove(dir))
+})
 
 // mounted makes an image and mounts it until the test ends; the loop device is
 // gone then.
