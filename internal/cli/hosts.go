@@ -16,7 +16,6 @@ import (
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/all"
-	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -104,26 +103,22 @@ func (a *app) psCommand() *cobra.Command {
 type sweepDocument struct {
 	Schema      string   `json:"schema"`
 	InstanceIDs []string `json:"instance_ids"`
-	RunIDs      []string `json:"run_ids"`     // whose staging was removed
-	SessionIDs  []string `json:"session_ids"` // whose keeper was gone
+	RunIDs      []string `json:"run_ids"`      // whose staging was removed
+	SessionIDs  []string `json:"session_ids"`  // whose keeper was gone
+	SnapshotIDs []string `json:"snapshot_ids"` // that were past their expiry
 }
 
-// sweepHost removes what has no owner any more.
+// sweepHost removes what has no owner any more, and what is past its own expiry.
+// Nobody here knows every snapshot that is still wanted, so age takes none.
 func sweepHost(ctx context.Context, o *all.Opened) (sandbox.Swept, error) {
-	selector := sandboxruntime.Selector{Adapters: []sandboxruntime.Adapter{{Provider: o.Provider}}}
-	runtime, err := selector.Attach(ctx, o.Envelope.Target())
-	if err != nil {
-		return sandbox.Swept{}, err
-	}
-	now := sandbox.At(time.Now())
-	return runtime.Cleanup(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
+	return o.Host.Reclaim(ctx, sandbox.At(time.Now()))
 }
 
 func (a *app) sweepCommand() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "sweep", Short: "Remove machines whose owner is gone", Args: noArguments,
-		Long:    "Remove every machine that is past its own deadline, or whose owner is gone. A\nmachine that somebody still uses is never touched.",
+		Long:    "Remove every machine that is past its own deadline, or whose owner is gone, and\nevery snapshot past its expiry. A machine that somebody still uses is never\ntouched, nor is a snapshot that has not expired, however old it is.",
 		Example: "  checkfu sweep",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			doc := sweepDocument{Schema: "checkfu.sweep.v1"}
@@ -131,6 +126,9 @@ func (a *app) sweepCommand() *cobra.Command {
 				swept, err := sweepHost(ctx, o)
 				for _, id := range swept.InstanceIDs {
 					doc.InstanceIDs = append(doc.InstanceIDs, string(id))
+				}
+				for _, id := range swept.SnapshotIDs {
+					doc.SnapshotIDs = append(doc.SnapshotIDs, string(id))
 				}
 				return err
 			})
@@ -153,7 +151,10 @@ func (a *app) sweepCommand() *cobra.Command {
 			for _, id := range doc.SessionIDs {
 				fmt.Fprintf(a.stdout, "removed session %s\n", argument.Printable(id))
 			}
-			if len(doc.InstanceIDs)+len(doc.RunIDs)+len(doc.SessionIDs) == 0 && err == nil {
+			for _, id := range doc.SnapshotIDs {
+				fmt.Fprintf(a.stdout, "removed snapshot %s, which had expired\n", argument.Printable(id))
+			}
+			if len(doc.InstanceIDs)+len(doc.RunIDs)+len(doc.SessionIDs)+len(doc.SnapshotIDs) == 0 && err == nil {
 				fmt.Fprintln(a.stdout, "nothing to remove")
 			}
 			return err

@@ -75,6 +75,7 @@ type Host interface {
 	Unrestricted() error
 	Keeps(ctx context.Context) (string, error)
 	Snapshots(ctx context.Context) ([]native.KeptSnapshot, error)
+	Reclaim(ctx context.Context, now sandbox.Timestamp) (sandbox.Swept, error)
 	HomeBytes(id sandbox.InstanceID) int64
 }
 

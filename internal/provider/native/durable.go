@@ -3,9 +3,11 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/checkfu/checkfu/internal/contain"
 	"github.com/checkfu/checkfu/internal/snapshot"
@@ -29,45 +31,66 @@ func inodes(bytes int64) int64 { return min(max(bytes/bytesPerFile, 1024), 1<<20
 // files, 256 bytes each, lies in it too.
 func imageBytes(bytes int64) int64 { return (bytes + inodes(bytes)*256) / 4096 * 4096 }
 
-// Durable says why this provider keeps no snapshots, or nil.
+// probeBound is how long a look at what the host can do may take.
+const probeBound = 10 * time.Second
+
+// Durable says why no session can be kept here, or nil. It tries, which takes some
+// 30 ms, until it was seen once that nothing is missing.
 func (p *Provider) Durable() error {
-	if p.snapshots == nil {
-		return p.undurable
+	switch {
+	case !p.opt.Durable:
+		return errors.New("durable retention was not asked for")
+	case p.storeFault != nil:
+		return fmt.Errorf("the store of snapshots cannot be opened: %w", p.storeFault)
 	}
-	return nil
+	p.probing.Lock()
+	defer p.probing.Unlock()
+	if p.keeping {
+		return nil
+	}
+	_, err := p.method(context.Background())
+	p.keeping = err == nil
+	return err
 }
 
 // Keeps says by which method durable sessions are kept here, and why by no better
-// one. It tries, which takes some 30 ms, and leaves nothing.
+// one. It tries, and leaves nothing.
 // Errors: why they cannot be kept.
 func (p *Provider) Keeps(ctx context.Context) (string, error) {
 	if err := p.Durable(); err != nil {
 		return "", err
 	}
-	choice, err := snapshot.Choose(ctx, p.opt.Dir)
+	choice, err := p.method(ctx)
 	if err != nil {
 		return "", err
-	}
-	if choice.Form != snapshot.FormImage {
-		return "", errors.New(choice.Reason)
 	}
 	return string(choice.Method) + " (" + choice.Reason + ")", nil
 }
 
-// openSnapshots opens the store of snapshots where it is wanted and the host has
-// what homes on a disk need. What is missing costs the retention mode and nothing
-// else.
-func (p *Provider) openSnapshots() error {
-	if !p.opt.Durable {
-		p.undurable = errors.New("not asked for")
-		return nil
+// method is the best that this host has of those that a home can be kept by.
+func (p *Provider) method(ctx context.Context) (snapshot.Choice, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeBound)
+	defer cancel()
+	choice, err := p.choose(ctx, p.opt.Dir)
+	if err == nil && choice.Form != snapshot.FormImage {
+		err = errors.New(choice.Reason)
 	}
-	if p.undurable = volume.Available(); p.undurable != nil {
-		return nil
+	return choice, err
+}
+
+// openSnapshots opens the store of snapshots where one is wanted, and where there is
+// one already: whoever is asked to destroy what it holds, or to sweep, cannot say
+// that there is nothing because a program has gone from this host. A store that
+// cannot be opened costs the retention mode and nothing else.
+func (p *Provider) openSnapshots() {
+	dir := filepath.Join(p.opt.Dir, "snapshots")
+	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) && !p.opt.Durable {
+		return
 	}
-	var err error
-	p.snapshots, err = snapshot.Open(filepath.Join(p.opt.Dir, "snapshots"), snapshot.Options{Now: p.opt.Now, Step: p.opt.Step})
-	return err
+	p.snapshots, p.storeFault = snapshot.Open(dir, snapshot.Options{Now: p.opt.Now, Step: p.opt.Step})
+	if p.storeFault != nil {
+		p.snapshots = nil
+	}
 }
 
 // withoutSnapshots takes out of an envelope what needs the store of snapshots.

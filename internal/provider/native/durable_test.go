@@ -23,9 +23,7 @@ func durableDrivers(t *testing.T, run func(t *testing.T, p *Provider)) {
 		t.Run(name, func(t *testing.T) {
 			p := newProvider(t, name)
 			p.opt.Durable = true
-			if err := p.openSnapshots(); err != nil {
-				t.Fatal(err)
-			}
+			p.openSnapshots()
 			how, err := p.Keeps(t.Context())
 			if err != nil {
 				t.Skip(err)
@@ -182,14 +180,20 @@ func TestDurable_Refusals(t *testing.T) {
 		if _, err := p.Activate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		for name, expires := range map[string]sandbox.Timestamp{"none": "", "past": later(-time.Minute)} {
-			if _, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: expires}); err == nil {
-				t.Errorf("%s: a snapshot", name)
-			}
-			if _, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: expires}); err == nil {
-				t.Errorf("%s: a release", name)
+		kind := func(what string, err error, want sandbox.Kind, expected string) {
+			t.Helper()
+			if e, ok := errors.AsType[*sandbox.Error](err); !ok || e.Kind != want || !strings.HasPrefix(e.Expected, expected) {
+				t.Errorf("%s: %v", what, err)
 			}
 		}
+		_, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{})
+		kind("a snapshot until no day", err, sandbox.OperationFailed, "")
+		_, err = p.Release(t.Context(), id, sandbox.ReleaseRequest{})
+		kind("a release until no day", err, sandbox.OperationFailed, "")
+		_, err = p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: later(-time.Minute)})
+		kind("a snapshot until a past day", err, sandbox.LifecycleConflict, "expires_at after ")
+		_, err = p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: later(-time.Minute)})
+		kind("a release until a past day", err, sandbox.LifecycleConflict, "expires_at after ")
 		mustExit(t, sh(t, p, id, "echo still here >$HOME/f"), 0)
 		zdr := activated(t, p)
 		if _, err := p.Snapshot(t.Context(), zdr, sandbox.SnapshotRequest{ExpiresAt: hour}); !errors.Is(err, sandbox.Forbidden(sandbox.OpSnapshot, zdr)) {
@@ -200,29 +204,39 @@ func TestDurable_Refusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		ref := *h.Value.Snapshot
-		for name, change := range map[string]func(*sandbox.ResumeRequest){
-			"workspace":       func(q *sandbox.ResumeRequest) { q.Request.WorkspaceID = "other" },
-			"session":         func(q *sandbox.ResumeRequest) { q.Request.SessionID = "other" },
-			"profile":         func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileID = "other" },
-			"profile version": func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileVersion++ },
-			"retention":       func(q *sandbox.ResumeRequest) { q.Request.Profile.RetentionMode = sandbox.RetentionEphemeralZDR },
-			"disk":            func(q *sandbox.ResumeRequest) { q.Request.Profile.ResourceLimits.DiskBytes *= 2 },
-			"mounts": func(q *sandbox.ResumeRequest) {
+		conflict := func(expected, actual string) error { return sandbox.Conflict(sandbox.OpResume, expected, actual) }
+		unavailable := func(r sandbox.Requirement, asked, offered string) error {
+			return sandbox.Unavailable(sandbox.OpResume, r, asked, offered)
+		}
+		nobodys := sandbox.SnapshotID("0123456789abcdef0123456789abcdef")
+		past, beyond := later(-time.Minute), later(2*time.Hour)
+		for name, c := range map[string]struct {
+			change func(*sandbox.ResumeRequest)
+			want   error
+		}{
+			"workspace":       {func(q *sandbox.ResumeRequest) { q.Request.WorkspaceID = "other" }, conflict("snapshot.workspace_id ws", "other")},
+			"session":         {func(q *sandbox.ResumeRequest) { q.Request.SessionID = "other" }, conflict("snapshot.session_id ses", "other")},
+			"profile":         {func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileID = "other" }, conflict("snapshot.profile_id profile", "other")},
+			"profile version": {func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileVersion++ }, conflict("snapshot.profile_version 1", "2")},
+			"retention": {func(q *sandbox.ResumeRequest) { q.Request.Profile.RetentionMode = sandbox.RetentionEphemeralZDR },
+				unavailable(sandbox.RequireRetention, "ephemeral_zdr", "durable")},
+			"disk": {func(q *sandbox.ResumeRequest) { q.Request.Profile.ResourceLimits.DiskBytes *= 2 },
+				unavailable(sandbox.RequireResources, "disk_bytes of another size", "71303168 bytes of image")},
+			"mounts": {func(q *sandbox.ResumeRequest) {
 				q.Request.Mounts = []sandbox.Mount{{MountPath: "/workspace/x", Access: sandbox.AccessReadWrite, Kind: sandbox.MountGit}}
-			},
-			"deadline":             func(q *sandbox.ResumeRequest) { q.Request.ExpiresAt = later(-time.Minute) },
-			"a later expiry":       func(q *sandbox.ResumeRequest) { q.Snapshot.ExpiresAt = later(2 * time.Hour) },
-			"another source":       func(q *sandbox.ResumeRequest) { q.Snapshot.SourceInstanceID = "other" },
-			"a snapshot of nobody": func(q *sandbox.ResumeRequest) { q.Snapshot.SnapshotID = "0123456789abcdef0123456789abcdef" },
+			}, unavailable(sandbox.RequireMounts, "another mount plan", "the plan of the snapshot")},
+			"deadline":             {func(q *sandbox.ResumeRequest) { q.Request.ExpiresAt = past }, conflict("expires_at in the future", string(past))},
+			"a later expiry":       {func(q *sandbox.ResumeRequest) { q.Snapshot.ExpiresAt = beyond }, conflict("snapshot.expires_at "+string(hour), string(beyond))},
+			"another source":       {func(q *sandbox.ResumeRequest) { q.Snapshot.SourceInstanceID = "other" }, conflict("snapshot.source_instance_id "+string(id), "other")},
+			"a snapshot of nobody": {func(q *sandbox.ResumeRequest) { q.Snapshot.SnapshotID = nobodys }, sandbox.NoSnapshot(sandbox.OpResume, nobodys)},
 		} {
 			q := sandbox.ResumeRequest{Request: r, Snapshot: ref}
-			change(&q)
-			_, err := p.Resume(t.Context(), q)
-			e, ok := errors.AsType[*sandbox.Error](err)
-			if !ok || e.Operation != sandbox.OpResume {
-				t.Errorf("%s: %v", name, err)
+			c.change(&q)
+			if _, err := p.Resume(t.Context(), q); !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
 		}
+		mustExit(t, sh(t, p, resumed(t, p, r, ref), `[ "$(cat $HOME/f)" = "still here" ]`), 0) // and as it was it can be
 		if err := h.Rollback(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -296,7 +310,8 @@ func TestDurable_Swept(t *testing.T) {
 func durableChild(p *Provider) {
 	ctx := context.Background()
 	p.opt.Durable = true
-	childFailed(errors.Join(p.openSnapshots(), p.Durable()))
+	p.openSnapshots()
+	childFailed(p.Durable())
 	r := retained(p, work)
 	h, err := p.Provision(ctx, r)
 	childFailed(err)

@@ -20,7 +20,7 @@ type KeptSnapshot struct {
 // Errors: the operating system's.
 func (p *Provider) Snapshots(ctx context.Context) ([]KeptSnapshot, error) {
 	if p.snapshots == nil {
-		return nil, nil
+		return nil, p.storeFault
 	}
 	list, err := p.snapshots.List(ctx)
 	kept := []KeptSnapshot{}

@@ -100,11 +100,13 @@ type Provider struct {
 	probing   sync.Mutex
 	complete  bool // the host was seen to lack nothing
 	linkable  bool // likewise for an unrestricted network
+	keeping   bool // likewise for durable retention
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
 
-	snapshots *snapshot.Store // nil without durable retention
-	undurable error           // why that is so
+	snapshots  *snapshot.Store // also where durable retention cannot be had, for those that are there
+	storeFault error           // why there is no store where one is wanted
+	choose     func(context.Context, string) (snapshot.Choice, error)
 }
 
 // twinHome are the controls that this package, not the driver, sets; tests
@@ -142,11 +144,12 @@ func New(opt Options) (*Provider, error) {
 	if opt.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
 	}
-	p := &Provider{opt: opt, instances: map[sandbox.InstanceID]*instance{}}
+	p := &Provider{opt: opt, instances: map[sandbox.InstanceID]*instance{}, choose: snapshot.Choose}
 	if p.initPath, err = installInit(filepath.Join(opt.Dir, "bin"), opt.Init); err != nil {
 		return nil, err
 	}
-	return p, p.openSnapshots()
+	p.openSnapshots()
+	return p, nil
 }
 
 // installInit puts the guest init where machines can bind it, once per build.
@@ -181,7 +184,7 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 // envelope is the full one, without what this host or this program lacks.
 func (p *Provider) envelope() sandbox.Capabilities {
 	c := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
-	if p.snapshots == nil {
+	if p.Durable() != nil {
 		withoutSnapshots(&c)
 	}
 	if p.opt.Egress == nil {

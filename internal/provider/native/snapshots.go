@@ -81,7 +81,7 @@ func translated(op sandbox.Operation, id sandbox.SnapshotID, err error) error {
 func (p *Provider) CloneSnapshot(ctx context.Context, r sandbox.CloneRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
 	const op = sandbox.OpCloneSnapshot
 	var none sandbox.Handoff[sandbox.Snapshot]
-	if p.snapshots == nil {
+	if p.Durable() != nil {
 		return none, sandbox.Unavailable(op, sandbox.RequireSnapshots, "true", "false")
 	}
 	if err := r.Validate(); err != nil {
@@ -94,9 +94,15 @@ func (p *Provider) CloneSnapshot(ctx context.Context, r sandbox.CloneRequest) (s
 	return p.handOver(op, ref), nil
 }
 
-// DestroySnapshot removes a snapshot; one that does not exist is gone.
+// DestroySnapshot removes a snapshot; one that does not exist is gone. It needs
+// nothing that keeping sessions needs.
+// Errors: OperationFailed, also where the store cannot be looked into: nobody may
+// believe then that what is in it is gone.
 // Source: contract "The operations", row destroySnapshot.
 func (p *Provider) DestroySnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	if p.storeFault != nil {
+		return translated(sandbox.OpDestroySnapshot, id, p.storeFault)
+	}
 	if p.snapshots == nil {
 		return nil
 	}
@@ -159,7 +165,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 func (p *Provider) Resume(ctx context.Context, r sandbox.ResumeRequest) (sandbox.Handoff[sandbox.Instance], error) {
 	const op = sandbox.OpResume
 	var none sandbox.Handoff[sandbox.Instance]
-	if p.snapshots == nil {
+	if p.Durable() != nil {
 		return none, sandbox.Unavailable(op, sandbox.RequireSnapshots, "true", "false")
 	}
 	if err := r.Validate(); err != nil {

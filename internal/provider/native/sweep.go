@@ -90,10 +90,28 @@ func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) er
 // instance is never touched. Of snapshots see snapshot.Store.Sweep.
 // Source: contract "Cleanup and pinning".
 func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
-	swept := sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
 	if err := r.Validate(); err != nil {
-		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonInvalidRequest, err)
+		return nothingSwept(), sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonInvalidRequest, err)
 	}
+	return p.sweep(ctx, r, r.OrphanedBefore)
+}
+
+// Reclaim is Cleanup for who has no list of what is pinned: it takes every instance
+// that has no owner any more, or is past its expiry, and of snapshots only those
+// that are past theirs.
+// Errors: those of Cleanup; what was taken is told with one, too.
+// Source: contract "Cleanup and pinning"; design 3, point 15.
+func (p *Provider) Reclaim(ctx context.Context, now sandbox.Timestamp) (sandbox.Swept, error) {
+	return p.sweep(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now}, sandbox.At(time.Unix(0, 0)))
+}
+
+func nothingSwept() sandbox.Swept {
+	return sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
+}
+
+// sweep sweeps by r, of snapshots what was not used since cutoff.
+func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff sandbox.Timestamp) (sandbox.Swept, error) {
+	swept := nothingSwept()
 	entries, err := os.ReadDir(p.instancesDir())
 	if err != nil {
 		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, err)
@@ -109,9 +127,12 @@ func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandb
 	}
 	if p.snapshots != nil {
 		var err error
-		if swept.SnapshotIDs, err = p.snapshots.Sweep(ctx, r.Now, r.OrphanedBefore, r.PinnedSnapshots); err != nil {
+		if swept.SnapshotIDs, err = p.snapshots.Sweep(ctx, r.Now, cutoff, r.PinnedSnapshots); err != nil {
 			failures = append(failures, err)
 		}
+	}
+	if p.storeFault != nil { // not one of them could be looked at
+		failures = append(failures, p.storeFault)
 	}
 	if len(failures) > 0 {
 		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, errors.Join(failures...))
