@@ -10,6 +10,7 @@
 //	ID/token        what callers must show; mode 0600, in no argument and no
 //	                environment
 //	ID/s            the socket, mode 0600
+//	ID/t            likewise; hands out tunnels to servers in the machine
 //	ID/log          what no caller is told, at most 256 KiB
 //
 // A session that keeps what is in its machine can be paused: its record then names

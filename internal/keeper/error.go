@@ -17,6 +17,7 @@ const (
 	Refused     Kind = "refused"     // the keeper could not begin, and says why
 	Silent      Kind = "silent"      // the keeper did not answer in time, or died
 	ByHand      Kind = "by_hand"     // a keeper without a starter
+	Closed      Kind = "closed"      // no tunnel leads into its machine
 	Unremovable Kind = "unremovable" // what there is could not be ended
 )
 
@@ -38,6 +39,7 @@ var sentences = map[Kind]string{
 	Refused:     "its keeper could not begin",
 	Silent:      "its keeper does not answer",
 	ByHand:      "a keeper is started by a command that makes a session, and by nobody else",
+	Closed:      "there is no way in",
 	Unremovable: "it could not be ended",
 }
 

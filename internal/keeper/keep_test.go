@@ -77,7 +77,7 @@ func (k *keeps) begin(resume bool) *life {
 	go func() {
 		kept := &keeper{in: in, cord: other, clock: k.clock}
 		err := kept.run(ctx, func(context.Context, Inputs) (*Opened, error) {
-			return &Opened{k.provider, func() error { return nil }}, nil
+			return &Opened{Provider: k.provider, Close: func() error { return nil }}, nil
 		})
 		other.Close()
 		l.done <- err

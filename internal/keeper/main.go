@@ -25,6 +25,8 @@ import (
 type Opened struct {
 	Provider sandbox.Provider
 	Close    func() error
+	// Tunnel leads to servers in the machine; nil where the provider has no way.
+	Tunnel TunnelOpener
 }
 
 // Bounds of a keeper.
@@ -164,7 +166,7 @@ func (k *keeper) leave() error {
 // quit removes what only a keeper serves.
 func (p place) quit() error {
 	var err error
-	for _, name := range []string{tokenName, socketName} {
+	for _, name := range []string{tokenName, socketName, tunnelName} {
 		if one := os.Remove(p.file(name)); !errors.Is(one, os.ErrNotExist) {
 			err = errors.Join(err, one)
 		}
@@ -260,6 +262,12 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 	defer done()
 	serving, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
+	tunnelled, err := k.serveTunnels(serving, &tunnels{tokens: tokens, instance: k.guard.instance, open: opened.Tunnel, log: k.log.note})
+	if err != nil {
+		return errors.Join(err, l.Close(), srv.Close(ctx))
+	}
+	defer tunnelled()
+	defer leave()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, l, srv, nil) }()
 	var watching sync.WaitGroup
@@ -302,12 +310,15 @@ func (k *keeper) listen(ctx context.Context) (l net.Listener, done func(), err e
 }
 
 // socket is a short path of the session's socket, for as long as dir is open.
-func (p place) socket() (dir *os.File, path string, err error) {
+func (p place) socket() (dir *os.File, path string, err error) { return p.door(socketName) }
+
+// door is such a path of one of its sockets.
+func (p place) door(name string) (dir *os.File, path string, err error) {
 	dir, err = os.OpenFile(p.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, "", err
 	}
-	return dir, fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName), nil
+	return dir, fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name), nil
 }
 
 // wait returns when the session has to end: nil where that is in order. pause is

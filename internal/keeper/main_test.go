@@ -47,7 +47,7 @@ func openMemory(_ context.Context, in Inputs) (*Opened, error) {
 	if in.Provider != "memory" {
 		return nil, fmt.Errorf("there is no %s here", in.Provider)
 	}
-	return &Opened{memory.New(memory.Options{Clock: wall{}, Seed: in.LeaseID}), func() error { return nil }}, nil
+	return &Opened{Provider: memory.New(memory.Options{Clock: wall{}, Seed: in.LeaseID}), Close: func() error { return nil }, Tunnel: echo}, nil
 }
 
 // request is for the machine of a session.
@@ -245,7 +245,7 @@ func runInProcess(t *testing.T) *inProcess {
 	go func() {
 		k := &keeper{in: in, cord: other, clock: p.clock}
 		p.done <- k.run(ctx, func(context.Context, Inputs) (*Opened, error) {
-			return &Opened{p.provider, func() error { return nil }}, nil
+			return &Opened{Provider: p.provider, Close: func() error { return nil }}, nil
 		})
 		other.Close()
 	}()
