@@ -48,7 +48,7 @@ func (s *session) outputs(ctx context.Context) error {
 	for _, l := range leaves {
 		o := Output{Path: text(l.Path), PathHex: asHex(l.Path), Type: l.Type, Size: l.Size, Digest: l.Digest}
 		var err error
-		o.Refused, err = s.output(ctx, l, files, to)
+		o.Refused, err = s.output(ctx, l, files, to, l.Path)
 		if err != nil {
 			failures = append(failures, err)
 		}
@@ -63,13 +63,13 @@ func (s *session) outputs(ctx context.Context) error {
 	return nil
 }
 
-// output copies one leaf, or says why not. What the workload did is a refusal;
+// output copies one leaf to a name below the directory, or says why not. What the workload did is a refusal;
 // what this host could not do is an error too.
-func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *contain.Root) (string, error) {
+func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *contain.Root, name string) (string, error) {
 	switch {
 	case l.Type != sandbox.LeafRegular:
 		return string(sandbox.RefusedNotRegular), nil
-	case mount.Reserved(l.Path): // .git/hooks and .git/config run commands
+	case mount.Reserved(name): // .git/hooks and .git/config run commands
 		return refusedName, nil
 	case l.Size > sandbox.MaxFileBytes:
 		return string(sandbox.RefusedTooLarge), nil
@@ -87,7 +87,7 @@ func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *
 	if l.Executable {
 		mode = 0o755
 	}
-	if err := to.WriteFile(ctx, l.Path, r.Content, mode); err != nil {
+	if err := to.WriteFile(ctx, name, r.Content, mode); err != nil {
 		var refused contain.Refusal
 		if errors.As(err, &refused) {
 			return string(refused), err

@@ -1,0 +1,166 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// Destination is where Fetch puts what it reads.
+type Destination struct {
+	// Dir is a directory of the host, made where it is missing; a link on the way to
+	// it is the user's own. Name is the file or directory in it that is written.
+	Dir, Name string
+	// Writer takes a single file instead.
+	Writer io.Writer
+}
+
+// ErrOutside is the cause when a path lies neither in a mount nor in the output
+// tree: the contract lets a Runner read and write nothing else from outside.
+var ErrOutside = errors.New("outside the mounts and the output tree")
+
+// ErrNoLeaf is the cause when there is nothing to copy at a path.
+var ErrNoLeaf = errors.New("no such file, nor a directory with files in it")
+
+// Fetch copies a file, or a directory with all below it, out of a machine that is
+// there already. The names below it are the machine's, so every file is written by
+// descriptor below Dir, and what the listing named is what is written: other bytes,
+// links, special files, and names that git would take for a repository's own are
+// named and not copied (Output.Refused).
+//
+// Blocks: on the machine's provider, until ctx is done.
+// Bounds: sandbox.MaxFileBytes a file, sandbox.MaxListEntries.
+// Errors: ErrOutside, ErrNoLeaf; the provider's; the host's.
+func (r *Runner) Fetch(ctx context.Context, in sandbox.Instance, from string, to Destination) ([]Output, error) {
+	s, ctx, end, err := r.held(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	root, leaves, err := s.below(ctx, in, from)
+	if err != nil {
+		return nil, err
+	}
+	if to.Writer != nil {
+		return s.fetchOne(ctx, root, leaves, from, to.Writer)
+	}
+	dir, err := openOutDir(to.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return s.fetchAll(ctx, root, leaves, from, dir, to.Name)
+}
+
+// held is a session on a machine that is there already.
+func (r *Runner) held(ctx context.Context, in sandbox.Instance) (*session, context.Context, func(), error) {
+	s, ctx, end := r.begin(ctx, Spec{})
+	s.id = in.InstanceID
+	runtime, err := s.adopted(ctx, in)
+	if err != nil {
+		end()
+		return nil, nil, nil, err
+	}
+	s.runtime = runtime
+	return s, ctx, end, nil
+}
+
+// below lists what is at a path and below it: leaves relative to root, which is the
+// path itself, or the directory above it for what is not a root of its own.
+func (s *session) below(ctx context.Context, in sandbox.Instance, from string) (root string, leaves []sandbox.Leaf, err error) {
+	whole := from == sandbox.OutputPath
+	tree := sandbox.Within(from, sandbox.OutputPath)
+	for _, m := range in.Mounts {
+		whole = whole || m.MountPath == from
+		tree = tree || sandbox.Within(from, m.MountPath)
+	}
+	if !tree {
+		return "", nil, fmt.Errorf("%s: %w", text(from), ErrOutside)
+	}
+	if root = from; !whole {
+		root = path.Dir(from)
+	}
+	all, err := s.list(ctx, root)
+	if err != nil || whole {
+		return root, all, err
+	}
+	base := path.Base(from)
+	for _, l := range all {
+		if l.Path == base || strings.HasPrefix(l.Path, base+"/") {
+			leaves = append(leaves, l)
+		}
+	}
+	if len(leaves) == 0 {
+		return "", nil, fmt.Errorf("%s: %w", text(from), ErrNoLeaf)
+	}
+	return root, leaves, nil
+}
+
+func (s *session) fetchAll(ctx context.Context, root string, leaves []sandbox.Leaf, from string, to *contain.Root, name string) ([]Output, error) {
+	files := s.files(ctx, root, membersOf(leaves))
+	var outputs []Output
+	for _, l := range leaves {
+		// What was asked for is given its new name; what is below it keeps its own.
+		target := filepath.Join(name, l.Path)
+		if root != from {
+			target = name + strings.TrimPrefix(l.Path, path.Base(from))
+		}
+		o := Output{Path: text(target), PathHex: asHex(target), Type: l.Type, Size: l.Size, Digest: l.Digest}
+		var err error
+		if o.Refused, err = s.output(ctx, l, files, to, target); err != nil {
+			return outputs, err
+		}
+		outputs = append(outputs, o)
+	}
+	return outputs, nil
+}
+
+// fetchOne writes a single file to w.
+func (s *session) fetchOne(ctx context.Context, root string, leaves []sandbox.Leaf, from string, w io.Writer) ([]Output, error) {
+	l := leaves[0]
+	if root == from || l.Path != path.Base(from) || l.Type != sandbox.LeafRegular {
+		return nil, fmt.Errorf("%s: expected a regular file", text(from))
+	}
+	o := Output{Path: text(from), PathHex: asHex(from), Type: l.Type, Size: l.Size, Digest: l.Digest}
+	if l.Size > sandbox.MaxFileBytes {
+		o.Refused = string(sandbox.RefusedTooLarge)
+		return []Output{o}, nil
+	}
+	content, err := s.files(ctx, root, membersOf(leaves)).content(l.Path)
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	return []Output{o}, err
+}
+
+func membersOf(leaves []sandbox.Leaf) []sandbox.FileMember {
+	var members []sandbox.FileMember
+	for _, l := range leaves {
+		if l.Type == sandbox.LeafRegular && l.Size <= sandbox.MaxFileBytes {
+			members = append(members, sandbox.FileMember{Path: l.Path, MaximumBytes: l.Size})
+		}
+	}
+	return members
+}
+
+// Put writes one file into the output tree of a machine that is there already,
+// whole or not at all.
+// Errors: ErrOutside, the provider's.
+func (r *Runner) Put(ctx context.Context, in sandbox.Instance, w sandbox.FileWrite) error {
+	if !sandbox.Within(w.Path, sandbox.OutputPath) {
+		return fmt.Errorf("%s: %w", text(w.Path), ErrOutside)
+	}
+	s, ctx, end, err := r.held(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return s.runtime.WriteFile(ctx, s.id, w)
+}
