@@ -57,6 +57,9 @@ func crashChild(step string) {
 	if os.Getenv("CHILD_DURABLE") != "" {
 		durableChild(p)
 	}
+	if mode := os.Getenv("CHILD_WRITE"); mode != "" {
+		writeChild(p, mode)
+	}
 	h, err := p.Provision(context.Background(), r)
 	childFailed(err)
 	id := h.Value.InstanceID

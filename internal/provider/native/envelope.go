@@ -52,6 +52,7 @@ func Envelope(driver, architecture string) sandbox.Capabilities {
 		Enforcement:         sandbox.EnforcedBy(sandbox.RunnerEnforced),
 		EgressCertification: sandbox.EgressAdvisoryFilter,
 		ListDir:             true,
+		ActiveMountWrite:    true,
 		SymlinkStaging:      true,
 		MinimumResources:    sandbox.Resources{CPUMillis: 50, MemoryBytes: 32 << 20, DiskBytes: 4 << 20, MaxProcesses: 8, MaxDurationSeconds: 1},
 		MaximumResources:    sandbox.Resources{CPUMillis: 1024000, MemoryBytes: 1 << 42, DiskBytes: 1 << 42, MaxProcesses: 32768, MaxDurationSeconds: 30 * 86400},

@@ -49,7 +49,7 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	// load cannot stretch its bound.
 	running, cancel := context.WithTimeout(ctx, time.Duration(c.TimeoutSeconds)*time.Second)
 	defer cancel()
-	proc, err := m.Exec(running, machine.Command{
+	proc, err := in.exec(running, m, machine.Command{
 		Argv: append([]string{c.Executable}, c.Arguments...), Env: in.environment(c.Environment), Dir: c.WorkingDirectory,
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
 	})

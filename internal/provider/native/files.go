@@ -88,6 +88,10 @@ func (in *instance) read(ctx context.Context, op sandbox.Operation, r sandbox.Fi
 	if t.guest != r.AllowedRoot {
 		return nil, sandbox.FailedAt(op, r.Path, sandbox.ReasonOutsideRoot, nil)
 	}
+	if err := in.gate.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer in.gate.leave()
 	content, err := root.ReadFile(ctx, rel, r.MaximumBytes)
 	return content, fileError(op, r.Path, r.MaximumBytes, err)
 }
@@ -210,6 +214,10 @@ func (p *Provider) list(ctx context.Context, op sandbox.Operation, id sandbox.In
 	// A sparse file costs its author nothing and can be exabytes long; more
 	// than this would be hashed zeros.
 	limit := 4 * in.request.Profile.ResourceLimits.DiskBytes
+	if err := in.gate.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer in.gate.leave()
 	entries, err := root.List(ctx, ".", contain.ListOptions{MaximumEntries: int(l.MaxEntries), Digests: true, MaximumBytes: limit})
 	return in, entries, fileError(op, l.Root, limit, err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/contain"
 	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/native/journal"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/internal/snapshot"
@@ -53,6 +54,11 @@ type instance struct {
 	relay   Attendant      // likewise
 	uplink  *uplink.Uplink // likewise
 
+	journal *journal.Journal      // of active writes; from allocate on
+	writes  map[*activeWrite]bool // that end with the instance
+	stopped *stop                 // the last pause of one, until it was seen to end
+	gate    gate                  // shut while one publishes
+
 	kept      *snapshot.Hold // of an instance that is being resumed, until it is made
 	volume    *volume.Volume // the mounted home of a durable instance
 	capturing chan struct{}  // holds a token for each capture, and has room for one
@@ -64,6 +70,7 @@ func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest,
 		p: p, id: id, request: r, digest: profileDigest(r.Profile), image: root, env: root.Config.Env,
 		trees: trees(r.Mounts), state: sandbox.StateProvisioning, roots: map[string]*contain.Root{},
 		removing: make(chan struct{}, 1), capturing: make(chan struct{}, 1),
+		writes: map[*activeWrite]bool{},
 	}
 }
 
@@ -97,6 +104,11 @@ func (in *instance) allocate(ctx context.Context) error {
 		return err
 	}
 	p.opt.Step("root")
+	// Before anything else reads it: a home out of a snapshot may hold what its
+	// owner left in the middle.
+	if in.journal, err = journal.Open(ctx, in.at.home(), *workloadOwned().Owner, func(step string) { p.opt.Step(step) }); err != nil {
+		return err
+	}
 	for _, t := range in.trees {
 		root, err := contain.Open(filepath.Join(in.at.home(), t.home), workloadOwned())
 		if err != nil {
@@ -311,6 +323,7 @@ func (in *instance) remove(ctx context.Context) error {
 		defer close(leased)
 		in.endLease(ctx)
 	}()
+	err = errors.Join(err, in.endWrites())
 	in.closeRoots()
 	if in.volume != nil {
 		err = errors.Join(err, in.volume.Close())

@@ -173,7 +173,7 @@ func installInit(dir string, binary []byte) (string, error) {
 
 // Optional returns the members this provider has beyond the required ones.
 func (p *Provider) Optional() sandbox.Optional {
-	return sandbox.Optional{ReadFiles: p, ListDir: p, ListProjectDir: p, OpenProcess: p}
+	return sandbox.Optional{ReadFiles: p, ListDir: p, ListProjectDir: p, OpenProcess: p, ActiveWrite: p}
 }
 
 // Capabilities returns the envelope of this driver's revision.

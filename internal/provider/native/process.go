@@ -89,7 +89,7 @@ func (l *process) start(ctx context.Context, processID string, r sandbox.Process
 	}
 	p := l.in.p
 	started := p.opt.Now()
-	l.proc, err = l.m.Exec(ctx, machine.Command{
+	l.proc, err = l.in.exec(ctx, l.m, machine.Command{
 		Argv: append([]string{r.Executable}, r.Arguments...), Env: l.in.environment(r.Environment), Dir: r.WorkingDirectory,
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
 	})
