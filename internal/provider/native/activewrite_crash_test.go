@@ -21,7 +21,8 @@ func writeChild(p *Provider, mode string) {
 	r := request(p, writeMounts()...)
 	if mode == "durable" {
 		p.opt.Durable = true
-		childFailed(errors.Join(p.openSnapshots(), p.Durable()))
+		p.openSnapshots()
+		childFailed(p.Durable())
 		r = retained(p, writeMounts()...)
 	}
 	h, err := p.Provision(ctx, r)
