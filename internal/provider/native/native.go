@@ -10,8 +10,9 @@
 //	instances/ID/record.json  written before anything else is made
 //	instances/ID/skeleton     mount points and /etc/passwd, lower layer of root
 //	instances/ID/root         read-only overlay of skeleton and image
-//	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control;
-//	                          of a durable one the image beside it, mounted
+//	instances/ID/home         tmpfs with mounts/N, outputs, tmp, user, control,
+//	                          and writes (package journal), which no guest sees; of
+//	                          a durable one the image beside it, mounted
 //	instances/ID/home.image   the image, of a durable one only
 //	instances/ID/machine      the driver's own state
 //	instances/ID/egress       the sockets of its guard and its relay, where it has one
