@@ -80,11 +80,13 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
+	noted := a.noting(dir, s.Record, &spec, command)
 	record, err := whileKept(cmd.Context(), s, func(ctx context.Context) (*runner.Record, error) {
 		r := a.sessionRunner(s, in.Target)
 		r.Egress = decided
 		return r.Execute(ctx, spec, in)
 	})
+	noted(record)
 	if keeper.Dead.Is(err) {
 		return fmt.Errorf("session %s has ended, and the command with it", id)
 	}

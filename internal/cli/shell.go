@@ -89,6 +89,7 @@ func (a *app) shell(ctx context.Context, f runFlags, id string, command []string
 		return errors.Join(err, s.Close())
 	}
 
+	noted := a.noting(dir, s.Record, &spec, command)
 	record, said, err := a.onTerminal(ctx, t, spec, func(spec runner.Spec) (*runner.Record, error) {
 		return whileKept(ctx, s, func(ctx context.Context) (*runner.Record, error) {
 			r := a.sessionRunner(s, in.Target)
@@ -96,6 +97,7 @@ func (a *app) shell(ctx context.Context, f runFlags, id string, command []string
 			return r.Execute(ctx, spec, in)
 		})
 	})
+	noted(record)
 	if keeper.Dead.Is(err) {
 		return fmt.Errorf("session %s has ended, and the shell with it", id)
 	}

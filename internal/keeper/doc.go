@@ -12,6 +12,8 @@
 //	ID/s            the socket, mode 0600
 //	ID/t            likewise; hands out tunnels to servers in the machine
 //	ID/log          what no caller is told, at most 256 KiB
+//	ID/commands     what its callers ran, where it keeps what is in its machine; with
+//	                commands.old at most 256 KiB
 //
 // A session that keeps what is in its machine can be paused: its record then names
 // a snapshot, and there is no keeper, token or socket. The record is written before
