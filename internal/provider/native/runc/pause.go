@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -24,14 +25,24 @@ func (m *instance) Pause(ctx context.Context) (resume func() error, err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if err := m.freeze(ctx); err != nil {
-		err = errors.Join(err, m.thaw())
+	// What somebody else holds still, an administrator for example, is not ours to
+	// set going.
+	held, err := os.ReadFile(filepath.Join(m.tree, "cgroup.freeze"))
+	thaw := m.thaw
+	if strings.TrimSpace(string(held)) == "1" {
+		thaw = func() error { return nil }
+	}
+	if err == nil {
+		err = m.freeze(ctx)
+	}
+	if err != nil {
+		err = errors.Join(err, thaw())
 		<-m.paused
 		return nil, err
 	}
 	return sync.OnceValue(func() error {
 		defer func() { <-m.paused }()
-		return m.thaw()
+		return thaw()
 	}), nil
 }
 

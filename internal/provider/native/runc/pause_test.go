@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -60,6 +61,23 @@ func TestPause(t *testing.T) {
 	}
 	if err := comes(time.Minute); err != nil {
 		t.Errorf("it did not go on: %v", err)
+	}
+	freezer := filepath.Join(m.(*instance).tree, "cgroup.freeze")
+	if err := os.WriteFile(freezer, []byte("1"), 0); err != nil { // somebody else's
+		t.Fatal(err)
+	}
+	theirs, err := m.Pause(within(t, 20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := theirs(); err != nil {
+		t.Error(err)
+	}
+	if held, err := os.ReadFile(freezer); err != nil || string(held) != "1\n" {
+		t.Errorf("what another holds still was set going: %q, %v", held, err)
+	}
+	if err := os.WriteFile(freezer, []byte("0"), 0); err != nil {
+		t.Fatal(err)
 	}
 	resume, err := m.Pause(within(t, 20*time.Second))
 	if err != nil {
