@@ -1,15 +1,19 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/snapshot/treetest"
 	"github.com/checkfu/checkfu/internal/snapshot/volume"
@@ -27,7 +31,7 @@ func method(t *testing.T, dir string, want Method) {
 	if choice.Method != want {
 		t.Skipf("%s here: %s", choice.Method, choice.Reason)
 	}
-	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 || names[0].Name() != remembered {
 		t.Errorf("the probe left %v, %v", names, err)
 	}
 }
@@ -186,4 +190,87 @@ func TestChoose_WithoutImages(t *testing.T) {
 		t.Errorf("%+v", choice)
 	}
 	t.Logf("%s: %s", choice.Method, choice.Reason)
+}
+
+// TestChoose_TriesOnceABoot, and again where its note is of something else.
+func TestChoose_TriesOnceABoot(t *testing.T) {
+	dir := t.TempDir()
+	method(t, dir, MethodCopied)
+	want, err := Choose(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := filepath.Join(dir, remembered)
+	body, err := os.ReadFile(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // whoever tries now fails
+	if got, err := Choose(gone, dir); err != nil || got != want {
+		t.Errorf("noted: %+v, %v", got, err)
+	}
+	for name, other := range map[string]string{
+		"cut": string(body[:len(body)-1]), "more": string(body) + "\n", "empty": "", "another boot": strings.Replace(string(body), "boot ", "boot 0", 1),
+		"another disk": strings.Replace(string(body), "device ", "device 1", 1), "another kernel": strings.Replace(string(body), "kernel ", "kernel 0", 1),
+		"no method": strings.Replace(string(body), string(MethodCopied), string(MethodTree), 1),
+	} {
+		if err := os.WriteFile(note, []byte(other), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Choose(gone, dir); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if got, err := Choose(t.Context(), dir); err != nil || got != want {
+		t.Errorf("tried again: %+v, %v", got, err)
+	}
+	if again, err := os.ReadFile(note); err != nil || string(again) != string(body) {
+		t.Errorf("noted %q, %v", again, err)
+	}
+}
+
+// TestChoose_NoImagesWhereNoneCanBeMounted: the devices of the host are hidden from a
+// child, which is where a container often is.
+func TestChoose_NoImagesWhereNoneCanBeMounted(t *testing.T) {
+	method(t, t.TempDir(), MethodCopied)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run=^TestChooseChild$", "-test.v")
+	cmd.Env = append(os.Environ(), "SNAPSHOT_TEST_CHOOSE="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "chosen: tree") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestChooseChild chooses where the loop devices are gone but the one that makes them.
+func TestChooseChild(t *testing.T) {
+	dir := os.Getenv("SNAPSHOT_TEST_CHOOSE")
+	if dir == "" {
+		t.Skip("the child of TestChoose_NoImagesWhereNoneCanBeMounted")
+	}
+	hidden := t.TempDir()
+	if err := os.Mkdir(hidden+"/dev", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, number := range map[string]uint64{"loop-control": unix.Mkdev(10, 237), "null": unix.Mkdev(1, 3)} {
+		if err := unix.Mknod(hidden+"/dev/"+name, unix.S_IFCHR|0o600, int(number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount(hidden+"/dev", "/dev", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	choice, err := Choose(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", choice.Reason)
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
+		t.Errorf("left %v, %v", names, err)
+	}
+	t.Logf("chosen: %s", choice.Method)
 }

@@ -33,14 +33,16 @@ func (s *Store) Destroy(ctx context.Context, id sandbox.SnapshotID) error {
 // unpublish takes a snapshot away in one step, and reports whether it was there.
 func (s *Store) unpublish(id sandbox.SnapshotID) (bool, error) {
 	err := os.Rename(s.path("snapshots", string(id)), s.path("trash", string(id)))
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	was := err == nil
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
-	s.opt.Step("destroy: renamed")
-	return true, syncDir(s.path("snapshots"))
+	if was {
+		s.opt.Step("destroy: renamed")
+	}
+	// Also where another call took it away: that one may have failed just here, and
+	// a power cut would bring the snapshot back.
+	return was, syncDir(s.path("snapshots"))
 }
 
 // discard removes the bytes of one that is no longer there.
@@ -122,7 +124,7 @@ func (s *Store) sweepOne(id sandbox.SnapshotID, now, cutoff sandbox.Timestamp, b
 	}
 	was, err := s.unpublish(id)
 	if err != nil || !was {
-		return false, err
+		return was, err // gone is gone, also if that is not on the disk yet
 	}
 	return true, s.discard(id)
 }
@@ -136,6 +138,11 @@ func (s *Store) clean(ctx context.Context) error {
 	}
 	left, readErr := os.ReadDir(s.path("trash"))
 	err = joined(err, readErr)
+	if len(left) > 0 { // as unpublish does, before their bytes go
+		if syncErr := syncDir(s.path("snapshots")); syncErr != nil {
+			return joined(err, syncErr)
+		}
+	}
 	for _, e := range left {
 		err = joined(err, os.RemoveAll(s.path("trash", e.Name())))
 	}

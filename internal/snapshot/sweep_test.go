@@ -151,6 +151,55 @@ func TestDestroy_AsOftenAsOneLikes(t *testing.T) {
 	}
 }
 
+// TestDestroy_NotBeforeItIsOnTheDisk: whoever asks again is not told that it is gone
+// as long as a power cut could bring it back, and a sweep names what it took away.
+func TestDestroy_NotBeforeItIsOnTheDisk(t *testing.T) {
+	c, dir := noon(), t.TempDir()
+	away := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(dir+"/"+from, dir+"/"+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail := false
+	s, err := Open(dir, Options{Now: c.now, Step: func(step string) {
+		if fail && step == "destroy: renamed" { // so that it cannot be forced to the disk
+			away("snapshots", "elsewhere")
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	destroyed, swept := capture(t, s, c.in(time.Hour)), capture(t, s, c.in(time.Minute))
+	fail = true
+	for range 2 {
+		if err := s.Destroy(t.Context(), destroyed.SnapshotID); err == nil {
+			t.Error("acknowledged, and not on the disk")
+		}
+	}
+	away("elsewhere", "snapshots")
+	c.pass(time.Minute)
+	got, err := s.Sweep(t.Context(), c.in(0), c.in(-time.Hour), nil)
+	if err == nil || !slices.Equal(got, ids(swept)) {
+		t.Errorf("swept %v, %v", got, err)
+	}
+	// What is not on the disk yet is not made away with for good.
+	if _, err := os.Stat(s.path("trash", string(swept.SnapshotID), "content")); err != nil {
+		t.Error(err)
+	}
+	away("elsewhere", "snapshots")
+	fail = false
+	if err := s.Destroy(t.Context(), destroyed.SnapshotID); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Sweep(t.Context(), c.in(0), c.in(-time.Hour), nil); err != nil || len(got) != 0 {
+		t.Errorf("swept %v, %v", got, err)
+	}
+	if got := left(t, s.dir); got != nil {
+		t.Errorf("left: %v", got)
+	}
+}
+
 // TestALockIsWaitedForNoLongerThanAllowed: a process that hangs with the lock
 // hangs nobody else.
 func TestALockIsWaitedForNoLongerThanAllowed(t *testing.T) {

@@ -158,15 +158,14 @@ func (u *Used) Gaps() iter.Seq2[int64, int64] {
 // find returns the first block from block on whose bit is such, or the first behind
 // the account.
 func (u *Used) find(block int64, set bool) int64 {
-	for block < u.count {
-		word := u.words[block/64]
+	for at := block; at < u.count; at = at/64*64 + 64 {
+		word := u.words[at/64]
 		if !set {
 			word = ^word
 		}
-		if word &= ^uint64(0) << (block % 64); word != 0 {
-			return min(block/64*64+int64(bits.TrailingZeros64(word)), u.count)
+		if word &= ^uint64(0) << (at % 64); word != 0 {
+			return min(at/64*64+int64(bits.TrailingZeros64(word)), u.count)
 		}
-		block = block/64*64 + 64
 	}
 	return max(block, u.count)
 }
