@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/checkfu/checkfu/internal/controlplane/gateway"
 	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/sandbox"
 )
 
 // keeperCommand is the process behind a session. Its inputs come from who starts
@@ -52,5 +54,19 @@ func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
 			return nil, errors.Join(err, opened.Close())
 		}
 	}
-	return &keeper.Opened{Provider: opened.Provider, Close: opened.Close}, nil
+	return &keeper.Opened{Provider: opened.Provider, Close: opened.Close, Tunnel: tunnelOf(opened.Host)}, nil
+}
+
+// tunnelOf leads to servers in the machines of a host.
+func tunnelOf(host all.Host) keeper.TunnelOpener {
+	if host == nil {
+		return nil
+	}
+	return func(ctx context.Context, id sandbox.InstanceID, port int) ([3]*os.File, func() error, error) {
+		t, err := host.Tunnel(ctx, id, port)
+		if err != nil {
+			return [3]*os.File{}, nil, err
+		}
+		return t.Files(), t.Close, nil
+	}
 }

@@ -72,6 +72,7 @@ type Host interface {
 	List(ctx context.Context) ([]native.Running, error)
 	Decisions(ctx context.Context, id sandbox.InstanceID, since int64) (native.Decisions, error)
 	Conclude(ctx context.Context, id sandbox.InstanceID) (native.Decisions, error)
+	Tunnel(ctx context.Context, id sandbox.InstanceID, port int) (*native.Tunnel, error)
 	Unrestricted() error
 	Keeps(ctx context.Context) (string, error)
 	Snapshots(ctx context.Context) ([]native.KeptSnapshot, error)
