@@ -73,7 +73,7 @@ folder and a record of what was enforced and by whom.`,
 	})
 	root.SetVersionTemplate("checkfu {{.Version}}\n")
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(a.runCommand(), a.runsCommand(), a.cpCommand(), a.logsCommand(), a.sessionCommand(), a.shellCommand(), a.forwardCommand(), a.imageCommand(), a.doctorCommand(), a.psCommand(), a.sweepCommand(),
+	root.AddCommand(a.runCommand(), a.runsCommand(), a.cpCommand(), a.logsCommand(), a.sessionCommand(), a.shellCommand(), a.forwardCommand(), a.imageCommand(), a.doctorCommand(), a.psCommand(), a.sweepCommand(), a.pruneCommand(),
 		a.envelopeCommand(), a.sandboxCommand(), a.egressCommand(), a.modelCommand(), a.providerCommand(), a.schemaCommand(), a.versionCommand(), a.keeperCommand(), exitCodesTopic(), conformanceTopic())
 	return root
 }

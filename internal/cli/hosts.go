@@ -114,6 +114,29 @@ func sweepHost(ctx context.Context, o *all.Opened) (sandbox.Swept, error) {
 	return o.Host.Reclaim(ctx, sandbox.At(time.Now()))
 }
 
+// sweep removes what crashes left and what has expired, and names it.
+func (a *app) sweep(cmd *cobra.Command) (sweepDocument, error) {
+	doc := sweepDocument{Schema: "checkfu.sweep.v1"}
+	dir, err := a.usableState()
+	if err != nil {
+		return doc, err
+	}
+	hostErr := a.eachHost(cmd, func(ctx context.Context, o *all.Opened) error {
+		swept, err := sweepHost(ctx, o)
+		for _, id := range swept.InstanceIDs {
+			doc.InstanceIDs = append(doc.InstanceIDs, string(id))
+		}
+		for _, id := range swept.SnapshotIDs {
+			doc.SnapshotIDs = append(doc.SnapshotIDs, string(id))
+		}
+		return err
+	})
+	runs, sweepErr := sweepScratch(dir)
+	sessions, sessionErr := keeper.Sweep(cmd.Context(), dir, keeper.Ending{Reclaim: a.reclaim(dir), Kept: a.kept(dir)})
+	doc.RunIDs, doc.SessionIDs = runs, sessions
+	return doc, errors.Join(hostErr, sweepErr, sessionErr)
+}
+
 func (a *app) sweepCommand() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
@@ -121,24 +144,10 @@ func (a *app) sweepCommand() *cobra.Command {
 		Long:    "Remove every machine that is past its own deadline, or whose owner is gone, and\nevery snapshot past its expiry. A machine that somebody still uses is never\ntouched, nor is a snapshot that has not expired, however old it is.",
 		Example: "  checkfu sweep",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc := sweepDocument{Schema: "checkfu.sweep.v1"}
-			err := a.eachHost(cmd, func(ctx context.Context, o *all.Opened) error {
-				swept, err := sweepHost(ctx, o)
-				for _, id := range swept.InstanceIDs {
-					doc.InstanceIDs = append(doc.InstanceIDs, string(id))
-				}
-				for _, id := range swept.SnapshotIDs {
-					doc.SnapshotIDs = append(doc.SnapshotIDs, string(id))
-				}
+			doc, err := a.sweep(cmd)
+			if isMistake(err) {
 				return err
-			})
-			dir, stateErr := a.usableState()
-			if stateErr != nil {
-				return stateErr
 			}
-			runs, sweepErr := sweepScratch(dir)
-			sessions, sessionErr := keeper.Sweep(cmd.Context(), dir, keeper.Ending{Reclaim: a.reclaim(dir), Kept: a.kept(dir)})
-			doc.RunIDs, doc.SessionIDs, err = runs, sessions, errors.Join(err, sweepErr, sessionErr)
 			if asJSON {
 				return errors.Join(a.printJSON(doc), err)
 			}

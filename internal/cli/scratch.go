@@ -46,6 +46,15 @@ func (s *scratch) remove() error { return errors.Join(os.RemoveAll(s.dir), s.loc
 
 // sweepScratch removes the directories whose Run is gone, and names the Runs.
 func sweepScratch(state string) (runs []string, err error) {
+	return eachIdleScratch(state, (*scratch).remove)
+}
+
+// idleScratch names the Runs whose directories a sweep would remove.
+func idleScratch(state string) (runs []string, err error) {
+	return eachIdleScratch(state, func(s *scratch) error { return s.lock.Close() })
+}
+
+func eachIdleScratch(state string, do func(*scratch) error) (runs []string, err error) {
 	root := scratchRoot(state)
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -71,7 +80,7 @@ func sweepScratch(state string) (runs []string, err error) {
 		if err != nil {
 			return runs, err
 		}
-		if err := (&scratch{dir, lock}).remove(); err != nil {
+		if err := do(&scratch{dir, lock}); err != nil {
 			return runs, err
 		}
 		runs = append(runs, e.Name())

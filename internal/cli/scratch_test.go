@@ -22,6 +22,11 @@ func TestASweepRemovesTheStagingOfDeadRunsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.lock.Close() // what the kernel does for a process that was killed
+	for range 2 {     // nothing goes of it
+		if runs, err := idleScratch(state); err != nil || len(runs) != 1 || runs[0] != "run_dead" {
+			t.Errorf("%v %v", runs, err)
+		}
+	}
 	runs, err := sweepScratch(state)
 	if err != nil || len(runs) != 1 || runs[0] != "run_dead" {
 		t.Errorf("%v %v", runs, err)
