@@ -321,13 +321,13 @@ func TestActiveWrite_RacedByItsWorkload(t *testing.T) {
 	const rounds = 6
 	drivers(t, func(t *testing.T, p *Provider) {
 		id := activated(t, p, writeMounts()...)
-		mustExit(t, sh(t, p, id, "cd "+rw+"; mkdir d x y; echo 0 >x/1; echo 0 >x/2; ln -s /mnt/session/outputs l; mv l y/l"), 0)
+		mustExit(t, sh(t, p, id, "cd "+rw+"; mkdir x; echo 0 >x/1; echo 0 >x/2"), 0)
 		racer, err := p.OpenProcess(t.Context(), id, processID, sandbox.ProcessRequest{
 			Executable: "/bin/sh", WorkingDirectory: rw, Environment: map[string]string{},
 			// Numbers that grow, read as 1, 2, 1: a later read with a smaller number than an
 			// earlier one has seen a half.
 			Arguments: []string{"-c", `
-(while :; do mv d y/d; mv y/l d; mv d y/l; mv y/d d; done) 2>/dev/null &
+(while :; do rm -rf d e; mkdir d; mv -T d e; ln -s /mnt/session/outputs d; rm -f d; mv -T e d; done) 2>/dev/null &
 echo ready
 while [ ! -e /mnt/session/outputs/stop ]; do
 	read a <x/1; read b <x/2; read c <x/1
