@@ -38,7 +38,7 @@ is terminated, and can be resumed and forked until what is kept expires.`,
   checkfu session rm $id`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return argument.Unexpected("session", "start, exec, shell, pause, resume, fork, ls or rm", args[0])
+				return argument.Unexpected("session", "start, exec, pause, resume, fork, ls or rm", args[0])
 			}
 			return nil
 		},

@@ -45,7 +45,7 @@ func (p *Provider) Tunnel(ctx context.Context, id sandbox.InstanceID, port int) 
 		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
 	}
 	defer pipes.closeGuest()
-	proc, err := m.Exec(ctx, machine.Command{
+	proc, err := in.exec(ctx, m, machine.Command{
 		// Each thread of it is a process of the machine's.
 		Argv: guest.DialCommand(machine.InitPath, port), Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
