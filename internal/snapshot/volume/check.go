@@ -10,19 +10,23 @@ import (
 	"time"
 )
 
-// checkBound is how long it may take: some 30 ms for 10,000 files, and a disk
-// that answers.
+// checkBound is how long the program may take: some 30 ms for 10,000 files, and a
+// disk that answers.
 const checkBound = 2 * time.Minute
 
 // Check frees, in an image that is not mounted, what nobody can reach: files that
 // were open and had no name any more when it was copied. Without a journal the
-// kernel does not know of them. A file that is no filesystem stays as it is: no
-// mount will take it.
+// kernel does not know of them. Where there are none, which takes a look at each
+// file, it does nothing more. A file that is no filesystem stays as it is: no mount
+// will take it.
 //
-// Errors: ErrUnavailable; the context's; one with what was found where more is
-// wrong than that, which is not repaired; host errors.
+// Errors: ErrUnavailable; ErrDamaged; the context's; one with what was found where
+// more is wrong than that, which is not repaired; host errors.
 func Check(ctx context.Context, image string) error {
-	if is, err := isFilesystem(image); err != nil || !is {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if found, err := hasNameless(image); err != nil || !found {
 		return err
 	}
 	path, err := find(checker)
@@ -48,16 +52,24 @@ func Check(ctx context.Context, image string) error {
 	return nil
 }
 
-func isFilesystem(path string) (bool, error) {
+func hasNameless(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	if _, err = readSuper(f); errors.Is(err, errNoFilesystem) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	s, err := readSuper(f)
+	if errors.Is(err, errNoFilesystem) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	return nameless(f, &s, info.Size())
 }
 
 // environment is what a child of ours sees, whatever we see.

@@ -265,15 +265,27 @@ func TestCheck_Refusals(t *testing.T) {
 	if err := Check(gone, image); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller who gave up: %v", err)
 	}
-	// Its root is no directory any more: nothing that is put right in passing.
 	f, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	super, err := readSuper(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := super.group(f, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What cannot be put right in passing: the root is no directory any more.
+	_, err = f.WriteAt(make([]byte, blockBytes), d.at(0x8)*blockBytes)
+	if err := errors.Join(err, Check(t.Context(), image)); err == nil || !strings.Contains(err.Error(), checker) {
+		t.Errorf("a filesystem without a root: %v", err)
+	}
 	_, err = f.WriteAt(make([]byte, blockBytes), blockBytes)
-	if err := errors.Join(err, Check(t.Context(), image)); err == nil {
-		t.Error("a filesystem without its groups passed")
+	if err := errors.Join(err, Check(t.Context(), image)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a filesystem without its groups: %v", err)
 	}
 	other := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(other, []byte("no filesystem"), 0o600); err != nil {

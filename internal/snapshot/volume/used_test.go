@@ -90,7 +90,7 @@ const partsBytes = 100 * blockBytes
 func sealed() (super, group, bitmap []byte) {
 	super, group, bitmap = make([]byte, superBytes), make([]byte, groupBytes), bytes.Repeat([]byte{0xff}, blockBytes)
 	bitmap[1] = 0xfd // block 9 is not used
-	for at, n := range map[int]uint32{0x4: 100, 0x18: 2, 0x20: groupBlocks, 0x38: 0xef53, 0x60: incompatible, 0x64: metadataCsum, 0xfc: groupBytes << 16} {
+	for at, n := range map[int]uint32{0x4: 100, 0x18: 2, 0x20: groupBlocks, 0x28: 64, 0x38: 0xef53, 0x58: inodeBytes, 0x60: incompatible, 0x64: metadataCsum, 0xfc: groupBytes << 16} {
 		binary.LittleEndian.PutUint32(super[at:], n)
 	}
 	binary.LittleEndian.PutUint32(group, 2)
@@ -100,11 +100,76 @@ func sealed() (super, group, bitmap []byte) {
 
 func seal(super, group, bitmap []byte) {
 	seed := checksum(^uint32(0), super[0x68:0x78])
-	sum := checksum(seed, bitmap)
-	binary.LittleEndian.PutUint16(group[0x18:], uint16(sum))
-	binary.LittleEndian.PutUint16(group[0x38:], uint16(sum>>16))
+	for at, n := range map[int]int{0x18: blockBytes, 0x1a: inodesOf(super) / 8} { // of its blocks, of its inodes
+		sum := checksum(seed, bitmap[:n])
+		binary.LittleEndian.PutUint16(group[at:], uint16(sum))
+		binary.LittleEndian.PutUint16(group[at+0x20:], uint16(sum>>16))
+	}
 	binary.LittleEndian.PutUint16(group[0x1e:], 0)
 	binary.LittleEndian.PutUint16(group[0x1e:], uint16(checksum(checksum(seed, make([]byte, 4)), group)))
+}
+
+func inodesOf(super []byte) int {
+	return int(min(binary.LittleEndian.Uint32(super[0x28:]), groupBlocks))
+}
+
+// TestNameless_Parts: the table of a group's inodes, of which only what is in use
+// counts.
+func TestNameless_Parts(t *testing.T) {
+	for name, c := range map[string]struct {
+		used, links int // of an inode: counted from 0
+		group       uint16
+		want        bool
+	}{
+		"in use, with a name":    {used: 12, links: 12},
+		"in use, without":        {used: 12, links: 13, want: true},
+		"the last":               {used: 63, links: 1, want: true},
+		"the filesystem's own":   {used: 9, links: 12},
+		"of a table never begun": {used: 12, links: 13, group: 1},
+	} {
+		s, g, b := sealed()
+		clear(b)
+		b[c.used/8] |= 1 << (c.used % 8)
+		binary.LittleEndian.PutUint32(g[4:], 2)
+		binary.LittleEndian.PutUint32(g[8:], 3)
+		binary.LittleEndian.PutUint16(g[0x12:], c.group)
+		seal(s, g, b)
+		table := make([]byte, 4*blockBytes)
+		table[c.links*inodeBytes+0x1a] = 1
+		read, err := readSuper(parts(s, g, b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := make([]byte, 3*blockBytes)
+		if _, err := parts(s, g, b).ReadAt(whole, 0); err != nil {
+			t.Fatal(err)
+		}
+		got, err := nameless(bytes.NewReader(append(whole, table...)), &read, partsBytes)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for name, spoil := range map[string]func(g, b []byte){
+		"a table nowhere":    func(g, _ []byte) { clear(g[8:12]) },
+		"a table elsewhere":  func(g, _ []byte) { g[8] = 97 },
+		"bits elsewhere":     func(g, _ []byte) { g[4] = 100 },
+		"another descriptor": func(g, _ []byte) { g[0x30]++ },
+	} {
+		s, g, b := sealed()
+		binary.LittleEndian.PutUint32(g[4:], 2)
+		binary.LittleEndian.PutUint32(g[8:], 3)
+		spoil(g, b)
+		if name != "another descriptor" {
+			seal(s, g, b)
+		}
+		read, err := readSuper(parts(s, g, b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := nameless(parts(s, g, b), &read, partsBytes); !errors.Is(err, ErrDamaged) || got {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
 }
 
 func TestReadUsed_Refusals(t *testing.T) {
@@ -114,6 +179,9 @@ func TestReadUsed_Refusals(t *testing.T) {
 		"blocks beyond counting": func(s, _, _ []byte) { s[0x153] = 0xff },
 		"other blocks":           func(s, _, _ []byte) { s[0x18] = 1 },
 		"blocks without measure": func(s, _, _ []byte) { s[0x1b] = 0xff },
+		"other inodes":           func(s, _, _ []byte) { s[0x58] = 128; s[0x59] = 0 },
+		"no inodes":              func(s, _, _ []byte) { s[0x28] = 0 },
+		"too many inodes":        func(s, _, _ []byte) { s[0x2a] = 1 },
 		"other groups":           func(s, _, _ []byte) { s[0x20] = 1 },
 		"a feature we never set": func(s, _, _ []byte) { s[0x60] |= 0x10 },
 		"clusters":               func(s, _, _ []byte) { s[0x65] |= 2 },
@@ -173,7 +241,11 @@ func FuzzReadUsed(f *testing.F) {
 			s, g, b = sized(s, superBytes), sized(g, groupBytes), sized(b, blockBytes)
 			seal(s, g, b)
 		}
-		u, err := ReadUsed(parts(s, g, b), partsBytes)
+		image := parts(s, g, b)
+		if super, err := readSuper(image); err == nil {
+			nameless(image, &super, partsBytes) // returns
+		}
+		u, err := ReadUsed(image, partsBytes)
 		if err != nil || u == nil {
 			return
 		}
