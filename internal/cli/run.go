@@ -68,6 +68,9 @@ With --keep what is in the machine outlives the command, whatever its exit, as a
 session that is paused: its id is printed at the end, and checkfu session resume
 goes on from there.
 
+What the run gave back, with its record, is also kept in the history (see checkfu
+runs --help), unless --no-history is given.
+
 The machine's writable storage lies in memory: it can cost --memory plus --disk.
 With --keep it lies on this host's disk.`,
 		Example: `  checkfu run --repo . -- sh -c 'go vet ./... && go test ./...'
