@@ -189,7 +189,7 @@ func (a *app) reclaim(dir string) func(context.Context, keeper.Listed) error {
 			if l.State != keeper.StatePaused {
 				err = sweepSession(ctx, s.opened, l.SessionID)
 			}
-			if err := errors.Join(err, s.destroy(ctx, l.SessionID), s.close()); err != nil {
+			if err := errors.Join(err, s.destroy(ctx, l.SessionID, ""), s.close()); err != nil {
 				return err
 			}
 		}

@@ -50,7 +50,7 @@ copied. Forks of a paused session expire when it does; pause one to keep it long
 				return err
 			}
 			doc := sessionsDocument{Schema: sessionsSchema, Sessions: []sessionLine{}}
-			err = a.sessionFork(ctx, dir, args[0], count, bar.note, func(l keeper.Record) error {
+			err = a.sessionFork(ctx, dir, args[0], count, a.saying(quiet), func(l keeper.Record) error {
 				line := lineOf(keeper.Listed{Record: l})
 				doc.Sessions = append(doc.Sessions, line)
 				if asJSON {

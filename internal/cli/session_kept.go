@@ -86,12 +86,14 @@ func (s *store) bytes(id string) (n int64) {
 	return n
 }
 
-// destroy takes away every snapshot of a session, also those that nobody was told
-// of.
-func (s *store) destroy(ctx context.Context, id string) error {
+// destroy takes away every snapshot of a session but one, also those that nobody was
+// told of: a pause or a fork that was cut off has made them.
+func (s *store) destroy(ctx context.Context, id string, but sandbox.SnapshotID) error {
 	var err error
 	for _, k := range s.snapshots[id] {
-		err = errors.Join(err, s.opened.Provider.DestroySnapshot(ctx, k.Snapshot.SnapshotID))
+		if k.Snapshot.SnapshotID != but {
+			err = errors.Join(err, s.opened.Provider.DestroySnapshot(ctx, k.Snapshot.SnapshotID))
+		}
 	}
 	return err
 }
@@ -108,7 +110,8 @@ func hostsOf(l keeper.Listed) []string {
 }
 
 // kept tells a sweep whether something of a session whose keeper is gone is still
-// to be had. Of one whose starter died it is not: nobody was told of it.
+// to be had. Of one whose starter died it is not: nobody was told of it. Of one that
+// is paused it takes away whatever it does not consist of; the sweep has it in hand.
 func (a *app) kept(dir string) func(context.Context, keeper.Listed) (bool, error) {
 	return func(ctx context.Context, l keeper.Listed) (bool, error) {
 		if l.Unborn {
@@ -120,6 +123,12 @@ func (a *app) kept(dir string) func(context.Context, keeper.Listed) (bool, error
 				return false, err
 			}
 			found := s.newest(l.SessionID) != nil
+			if l.State == keeper.StatePaused && s.has(l.SessionID, l.Snapshot.SnapshotID) {
+				err = s.destroy(ctx, l.SessionID, l.Snapshot.SnapshotID)
+			}
+			if err != nil {
+				return true, errors.Join(err, s.close())
+			}
 			if err := s.close(); found || err != nil {
 				return found, err
 			}
@@ -151,7 +160,10 @@ func (a *app) recover(ctx context.Context, dir, id string) (since sandbox.Timest
 	}
 	in := *h.Record.Instance
 	in.SessionID = id
-	return last.CreatedAt, h.Pause(in, *last)
+	if err := h.Pause(in, *last); err != nil {
+		return "", err
+	}
+	return last.CreatedAt, s.destroy(ctx, id, last.SnapshotID)
 }
 
 // paused finds a session that is paused, or was lost and can be taken up from what

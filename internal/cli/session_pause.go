@@ -37,7 +37,7 @@ What is kept lies on this host's disk, and expires: after --expires, else after 
 			}
 			return err
 		}
-	}, func(ctx context.Context, dir, id string, _ *progress) (sessionLine, error) {
+	}, func(ctx context.Context, dir, id string, _ func(string)) (sessionLine, error) {
 		return a.sessionPause(ctx, dir, id, keep)
 	})
 }
@@ -58,14 +58,14 @@ until then, for what came after is.`,
 			lasts, err = argument.Duration("--expires", expires)
 			return err
 		}
-	}, func(ctx context.Context, dir, id string, bar *progress) (sessionLine, error) {
-		return a.sessionResume(ctx, dir, id, lasts, bar.note)
+	}, func(ctx context.Context, dir, id string, say func(string)) (sessionLine, error) {
+		return a.sessionResume(ctx, dir, id, lasts, say)
 	})
 }
 
 // eachSession makes a command of cmd that does the same to every session it is
 // given, and says which are done. One that fails does not keep the others.
-func (a *app) eachSession(cmd *cobra.Command, asJSONHelp string, flags func(*cobra.Command), do func(ctx context.Context, dir, id string, bar *progress) (sessionLine, error)) *cobra.Command {
+func (a *app) eachSession(cmd *cobra.Command, asJSONHelp string, flags func(*cobra.Command), do func(ctx context.Context, dir, id string, say func(string)) (sessionLine, error)) *cobra.Command {
 	asJSON, quiet := false, false
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -85,7 +85,7 @@ func (a *app) eachSession(cmd *cobra.Command, asJSONHelp string, flags func(*cob
 		doc := sessionsDocument{Schema: sessionsSchema, Sessions: []sessionLine{}}
 		var failures []error
 		for _, id := range args {
-			line, err := do(ctx, dir, id, bar)
+			line, err := do(ctx, dir, id, a.saying(quiet))
 			if err != nil {
 				failures = append(failures, sessionError(id, err))
 				continue
@@ -104,6 +104,15 @@ func (a *app) eachSession(cmd *cobra.Command, asJSONHelp string, flags func(*cob
 	cmd.Flags().BoolVar(&asJSON, "json", false, asJSONHelp)
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print the ids alone")
 	return cmd
+}
+
+// saying tells a person what there is to know, unless ids alone were asked for.
+func (a *app) saying(quiet bool) func(string) {
+	return func(line string) {
+		if !quiet {
+			fmt.Fprintln(a.stderr, line)
+		}
+	}
 }
 
 // sessionPause keeps a session for so long; 0 is what it was started with.

@@ -34,6 +34,9 @@ type keeping struct {
 	State      string `json:"state"`
 	KeeperPID  int    `json:"keeper_pid"`
 	InstanceID string `json:"instance_id"`
+	SnapshotID string `json:"snapshot_id"`
+	ExpiresAt  string `json:"expires_at"`
+	DiskBytes  int64  `json:"disk_bytes"`
 }
 
 func sessions(t *testing.T) map[string]keeping {

@@ -1,0 +1,304 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// snapshots are the ids of those on the disk, of all providers.
+func snapshots() []string {
+	found, _ := filepath.Glob(filepath.Join(state, "native-*", "snapshots", "snapshots", "*"))
+	return found
+}
+
+// nothingKept holds the end of a test to it.
+func nothingKept(t *testing.T) {
+	t.Helper()
+	nothingLeft(t)
+	if found := snapshots(); len(found) > 0 {
+		t.Errorf("snapshots are left: %q", found)
+	}
+}
+
+// remove ends sessions, whatever they are.
+func remove(t *testing.T, ids ...string) {
+	t.Helper()
+	mustRun(t, append([]string{"session", "rm"}, ids...)...)
+}
+
+func pause(t *testing.T, id string) {
+	t.Helper()
+	if r := mustRun(t, "session", "pause", id, "--quiet"); r.stdout != id+"\n" || r.stderr != "" {
+		t.Errorf("%q, %q", r.stdout, r.stderr)
+	}
+}
+
+func resume(t *testing.T, ids ...string) {
+	t.Helper()
+	if r := mustRun(t, append([]string{"session", "resume", "--quiet"}, ids...)...); r.stdout != strings.Join(ids, "\n")+"\n" || r.stderr != "" {
+		t.Errorf("%q, %q", r.stdout, r.stderr)
+	}
+}
+
+// is holds the state of a session to what it should be.
+func is(t *testing.T, id, want string) keeping {
+	t.Helper()
+	s := sessions(t)[id]
+	if s.State != want {
+		t.Fatalf("%s: expected %s, got %+v", id, want, s)
+	}
+	if s.InstanceID != "" {
+		machines = append(machines, s.InstanceID)
+	}
+	return s
+}
+
+// A session goes through everything that it can: what is in it is what was written
+// in it, whoever ended its machine and however.
+func TestASessionIsPausedResumedAndForked(t *testing.T) {
+	repo := repository(t, map[string]string{"a.txt": "from the repository\n"})
+	for _, provider := range providers {
+		id := name(t, provider, 400)
+		mustRun(t, "session", "start", repo, "--id", id, "--image", "busybox", "--provider", provider, "--memory", "256MiB", "--disk", "64MiB", "--keep=48h", "--quiet")
+		t.Cleanup(func() { run(t, "session", "rm", id) })
+		active := is(t, id, "active")
+		inside(t, id, "echo one > a.txt; echo home > ~/h; ln a.txt b.txt; echo gone > /tmp/t; echo out > /mnt/session/outputs/o")
+		pause(t, id)
+		if s := is(t, id, "paused"); s.KeeperPID != 0 || s.InstanceID != "" || s.SnapshotID == "" || s.DiskBytes <= 0 || !within(s.ExpiresAt, 47*time.Hour, 48*time.Hour) {
+			t.Errorf("%+v", s)
+		}
+		if now := census(); len(now) > 0 { // no process, mount or machine
+			t.Errorf("%s: a paused session has\n%s", provider, strings.Join(now, "\n"))
+		}
+		mustRun(t, "sweep") // it is somebody's
+		for _, args := range [][]string{{"exec", id, "--", "true"}, {"pause", id}} {
+			if r := run(t, append([]string{"session"}, args...)...); r.code != 125 || !strings.Contains(r.stderr, "it is paused") {
+				t.Errorf("%q: %d, %s", args, r.code, r.stderr)
+			}
+		}
+		fork := strings.TrimSpace(mustRun(t, "session", "fork", id, "--quiet").stdout)
+		t.Cleanup(func() { run(t, "session", "rm", fork) })
+		resume(t, id, fork)
+		if s := is(t, id, "active"); s.InstanceID == active.InstanceID {
+			t.Error("the same machine")
+		}
+		const look = "pwd; cat a.txt ~/h /mnt/session/outputs/o; ls /tmp; stat -c %h b.txt"
+		for _, each := range []string{id, fork} {
+			if got := inside(t, each, look); got != "/workspace/repo\none\nhome\nout\n2\n" {
+				t.Errorf("%s: %q", each, got)
+			}
+			inside(t, each, "echo "+each+" > a.txt")
+		}
+		// One that is active is forked as it is, and goes on.
+		second := strings.TrimSpace(mustRun(t, "session", "fork", fork, "--quiet").stdout)
+		t.Cleanup(func() { run(t, "session", "rm", second) })
+		if got := inside(t, fork, "cat a.txt; echo later > a.txt"); got != fork+"\n" {
+			t.Errorf("%q", got)
+		}
+		resume(t, second)
+		if got := inside(t, second, "cat a.txt"); got != fork+"\n" {
+			t.Errorf("%q", got)
+		}
+
+		// A keeper that is terminated keeps what is in it; one that is killed falls back.
+		s := is(t, fork, "active")
+		if err := syscall.Kill(s.KeeperPID, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is paused", func() bool { return sessions(t)[fork].State == "paused" })
+		eventually(t, "it is resumed", func() bool { return run(t, "session", "resume", fork).code == 0 })
+		if got := inside(t, fork, "cat a.txt; echo lost > a.txt"); got != "later\n" {
+			t.Errorf("%q", got)
+		}
+		if err := syscall.Kill(is(t, fork, "active").KeeperPID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "ls says lost", func() bool { return sessions(t)[fork].State == "lost" })
+		mustRun(t, "sweep")
+		if r := run(t, "session", "exec", fork, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "its keeper is gone") {
+			t.Errorf("%d, %s", r.code, r.stderr)
+		}
+		if r := mustRun(t, "session", "resume", fork); !strings.Contains(r.stderr, "its keeper was killed; it is what it was at 20") {
+			t.Errorf("%q", r.stderr)
+		}
+		if got := inside(t, fork, "cat a.txt"); got != "later\n" {
+			t.Errorf("%q", got)
+		}
+		remove(t, id, second, fork)
+		nothingKept(t)
+	}
+}
+
+// within is whether a time is so far away.
+func within(at string, least, most time.Duration) bool {
+	when, err := time.Parse(time.RFC3339, at)
+	left := time.Until(when)
+	return err == nil && left > least && left <= most
+}
+
+// An expiry takes nothing away from who was told that it is kept.
+func TestASessionIsPausedWhereItExpires(t *testing.T) {
+	id := session(t, providers[0], "--id", name(t, providers[0], 410), "--expires", "5s", "--keep")
+	is(t, id, "active")
+	inside(t, id, "echo kept > n")
+	eventually(t, "it is paused", func() bool { return sessions(t)[id].State == "paused" })
+	eventually(t, "it is resumed", func() bool { return run(t, "session", "resume", id).code == 0 })
+	if got := inside(t, id, "cat n"); got != "kept\n" {
+		t.Errorf("%q", got)
+	}
+	remove(t, id)
+	nothingKept(t)
+}
+
+func TestARunIsKept(t *testing.T) {
+	for _, provider := range providers {
+		record := filepath.Join(t.TempDir(), "r.json")
+		r := run(t, boxed(provider, "echo kept > n; exit 3", "--keep", "--json", record, "--memory", "256MiB", "--disk", "64MiB")...)
+		if r.code != 3 {
+			t.Fatalf("%d: %s", r.code, r.stderr)
+		}
+		var doc struct {
+			SessionID   string `json:"session_id"`
+			Disposition string `json:"disposition"`
+		}
+		text, err := os.ReadFile(record)
+		if err == nil {
+			err = json.Unmarshal(text, &doc)
+		}
+		id := doc.SessionID
+		if err != nil || doc.Disposition != "released" || !strings.Contains(r.stderr, "checkfu: kept as session "+id+" until 20") {
+			t.Fatalf("%v, %s, %s", err, text, r.stderr)
+		}
+		is(t, id, "paused")
+		mustRun(t, "sweep")
+		resume(t, id)
+		is(t, id, "active")
+		if got := inside(t, id, "cat n"); got != "kept\n" {
+			t.Errorf("%q", got)
+		}
+		remove(t, id)
+		// One that never ran leaves nothing.
+		if r := run(t, "run", "--image", "busybox", "--provider", provider, "--keep", "--disk", "1KiB", "--", "true"); r.code != 2 {
+			t.Errorf("%d, %s", r.code, r.stderr)
+		}
+		nothingKept(t)
+	}
+}
+
+// Several commands at once on one session: one has it, the others are told.
+func TestOneCommandAtATimeHasASession(t *testing.T) {
+	id := session(t, providers[1], "--id", name(t, providers[1], 420), "--keep")
+	is(t, id, "active")
+	inside(t, id, "echo kept > n")
+	at := func(args ...string) (codes []int, out string) {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for range 3 {
+			cmd := command(t, append([]string{"session"}, args...)...)
+			wg.Go(func() {
+				said, _ := cmd.CombinedOutput()
+				mu.Lock()
+				defer mu.Unlock()
+				codes, out = append(codes, cmd.ProcessState.ExitCode()), out+string(said)
+			})
+		}
+		wg.Wait()
+		slices.Sort(codes)
+		return codes, out
+	}
+	for range 2 {
+		if codes, out := at("pause", id); !slices.Equal(codes, []int{0, 125, 125}) {
+			t.Errorf("pause: %v, %s", codes, out)
+		}
+		is(t, id, "paused")
+		if codes, out := at("resume", id); !slices.Equal(codes, []int{0, 125, 125}) {
+			t.Errorf("resume: %v, %s", codes, out)
+		}
+		is(t, id, "active")
+		if got := inside(t, id, "cat n"); got != "kept\n" {
+			t.Errorf("%q", got)
+		}
+	}
+	remove(t, id)
+	nothingKept(t)
+}
+
+// A command or a keeper that is killed at any moment loses nothing that was
+// acknowledged, and leaves nothing that no session has.
+func TestAKilledCommandLosesNothing(t *testing.T) {
+	provider := providers[1]
+	id := session(t, provider, "--id", name(t, provider, 430), "--keep", "--disk", "16MiB")
+	is(t, id, "active")
+	inside(t, id, "echo kept > n")
+	pause(t, id)
+	recover := func(what string) {
+		t.Helper()
+		eventually(t, what+": it is paused again", func() bool {
+			switch sessions(t)[id].State {
+			case "active":
+				run(t, "session", "pause", id)
+			case "lost":
+				run(t, "session", "resume", id)
+			case "paused":
+				return true
+			}
+			return false
+		})
+	}
+	for i, verb := range []string{"resume", "pause", "fork", "resume", "pause"} {
+		moments := []time.Duration{20, 60}
+		for _, after := range moments[:1+i/3] {
+			what := fmt.Sprintf("%s killed after %v", verb, after*time.Millisecond)
+			if verb == "pause" {
+				resume(t, id)
+			}
+			cmd := command(t, "session", verb, id)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(after * time.Millisecond) // not a wait: a moment to die at
+			if i > 2 {                           // the keeper, and who asked it fails or was faster
+				if pid := sessions(t)[id].KeeperPID; pid != 0 {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			} else {
+				_ = cmd.Process.Kill()
+			}
+			_ = cmd.Wait()
+			// What it had begun may be ending still.
+			eventually(t, what+": it is resumed", func() bool { recover(what); return run(t, "session", "resume", id).code == 0 })
+			is(t, id, "active")
+			if got := inside(t, id, "cat n"); got != "kept\n" {
+				t.Fatalf("%s: %q", what, got)
+			}
+			pause(t, id)
+		}
+	}
+	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%q", left)
+		}
+	}()
+	eventually(t, "what was cut off is gone", func() bool {
+		mustRun(t, "sweep")
+		for other, s := range sessions(t) {
+			if other != id && s.State == "paused" { // a fork whose id was not read
+				remove(t, other)
+			}
+		}
+		left = append(append(census(), snapshots()...), slices.Collect(maps.Keys(sessions(t)))...)
+		return len(left) == 2 // the session, and its snapshot
+	})
+	remove(t, id)
+	nothingKept(t)
+}
