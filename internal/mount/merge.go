@@ -116,8 +116,9 @@ func mergeWith(ctx context.Context, o MergeOptions, decided func()) (_ *Merged, 
 		return nil, err
 	}
 	defer m.tree.Close()
-	// Two at once would each undo the other's work on an error.
-	if err := unix.Flock(int(m.tree.root.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	// Two at once would each undo the other's work on an error. A filesystem that
+	// locks no directory is merged into without.
+	if err := unix.Flock(int(m.tree.root.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, &Error{Op: "merge", Path: o.Dir, Reason: "another merge writes there", Err: err}
 	}
 	owner, err := m.owner()

@@ -235,7 +235,7 @@ func (m *merger) side(e *entry) (look, []byte, error) {
 func permission(ours look, executable bool) os.FileMode {
 	perm := os.FileMode(0o644)
 	if ours.kind == regular {
-		perm = ours.perm | 0o200
+		perm = ours.perm
 	}
 	if !executable {
 		return perm &^ 0o111
