@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/mount"
 	"github.com/checkfu/checkfu/internal/runner"
 	"github.com/checkfu/checkfu/internal/runs"
 )
@@ -27,7 +29,7 @@ went, what was refused and by whom it was enforced, and every file that changed.
 --patch prints the patch instead, and --json the record, as the run wrote them. On a
 terminal, what of a patch the terminal would act on is written out.`,
 		Example: "  checkfu runs show latest\n  checkfu runs show run_0123456789abcdef01234567 --patch | less",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON && patch {
 				return argument.Wrong("--json: expected no --patch beside it, got both")
 			}
@@ -47,7 +49,7 @@ terminal, what of a patch the terminal would act on is written out.`,
 				_, err = a.stdout.Write(append(data, '\n'))
 				return err
 			}
-			return a.describeRun(k)
+			return a.describeRun(cmd.Context(), k)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the record")
@@ -104,7 +106,7 @@ func noPatch(k *runs.Kept) error {
 	return nil
 }
 
-func (a *app) describeRun(k *runs.Kept) error {
+func (a *app) describeRun(ctx context.Context, k *runs.Kept) error {
 	w := a.stdout
 	line := func(head, format string, args ...any) {
 		fmt.Fprintf(w, "  %-9s %s\n", head, argument.Printable(fmt.Sprintf(format, args...)))
@@ -141,11 +143,40 @@ func (a *app) describeRun(k *runs.Kept) error {
 		}
 		line("tree", "%s, %s", tree, orNone(string(r.TreeDigest)))
 	}
+	if err := patchStat(ctx, k, line); err != nil {
+		return err
+	}
 	if k.NotKept != "" {
 		line("not kept", "%s", k.NotKept)
 	}
 	if k.BaseBytes > 0 || k.PatchBytes > 0 {
 		line("merge", "checkfu runs apply %s", k.RunID)
+	}
+	return nil
+}
+
+// patchStat says of each file of the patch how many lines it adds and deletes.
+func patchStat(ctx context.Context, k *runs.Kept, line func(string, string, ...any)) error {
+	f, err := k.Patch()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	stat, err := mount.PatchLines(ctx, f, "")
+	if err != nil {
+		return err
+	}
+	head := "patch of"
+	for _, s := range stat {
+		if s.Binary {
+			line(head, "%-11s %s", "binary", s.Path)
+		} else {
+			line(head, "%-11s %s", fmt.Sprintf("+%d −%d", s.Added, s.Deleted), s.Path)
+		}
+		head = ""
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // changed is a change that a sandbox made: w.repo was staged, box was run in it.
@@ -364,6 +365,37 @@ func FuzzPlainWay(f *testing.F) {
 			t.Errorf("%q -> %q leads to %q", path, target, to)
 		}
 	})
+}
+
+// A disk that fills up half-way: everything is put back.
+func TestMergeOnAFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a small filesystem")
+	}
+	w := newWorld(t)
+	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
+	base, patch := w.changed(GitOptions{}, `rm -r d; echo 2 >> f; chmod +x tool; rm l; ln -s tool l; head -c 3000000 /dev/zero | tr '\000' z > z`)
+	small := filepath.Join(w.dir, "small")
+	if err := os.Mkdir(small, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=2m,mode=755"); err != nil {
+		t.Skip("needs to mount a small filesystem: ", err)
+	}
+	defer func() {
+		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	w.run(w.dir, "cp", "-a", w.repo+"/.", small)
+	w.repo = small
+	before := everything(t, small)
+	if _, err := w.merge(base, patch, false); err == nil || !strings.Contains(err.Error(), "the tree is as it was") || !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("%v", err)
+	}
+	if d := cmp.Diff(before, everything(t, small)); d != "" {
+		t.Errorf("the tree is not as it was:\n%s", d)
+	}
 }
 
 // Root merges for whom the tree belongs to.
