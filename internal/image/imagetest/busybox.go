@@ -39,7 +39,7 @@ func Busybox(t testing.TB, dir string) string {
 	t.Helper()
 	program, applets := busybox(t)
 	path := filepath.Join(dir, "busybox.tar")
-	if err := os.WriteFile(path, save(t, layer(t, program, applets)), 0o644); err != nil {
+	if err := os.WriteFile(path, save(t, "busybox", layer(t, program, applets, func(*writer) {})), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -70,7 +70,7 @@ func busybox(t testing.TB) (program []byte, applets []string) {
 	return program, strings.Fields(string(out))
 }
 
-func layer(t testing.TB, program []byte, applets []string) []byte {
+func layer(t testing.TB, program []byte, applets []string, more func(*writer)) []byte {
 	w := newWriter(t)
 	for _, d := range []string{"bin", "dev", "etc", "home", "mnt", "mnt/session", "proc", "root", "run", "sys", "usr", "usr/bin", "var"} {
 		w.dir(d, 0o755, 0)
@@ -88,10 +88,11 @@ func layer(t testing.TB, program []byte, applets []string) []byte {
 			w.link("bin/"+a, "busybox")
 		}
 	}
+	more(w)
 	return w.bytes()
 }
 
-func save(t testing.TB, layer []byte) []byte {
+func save(t testing.TB, name string, layer []byte) []byte {
 	sum := sha256.Sum256(layer)
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH,
@@ -108,7 +109,7 @@ func save(t testing.TB, layer []byte) []byte {
 		t.Fatal(err)
 	}
 	manifest, err := json.Marshal([]map[string]any{{
-		"Config": "config.json", "RepoTags": []string{"busybox:test"}, "Layers": []string{"layer.tar"},
+		"Config": "config.json", "RepoTags": []string{name + ":test"}, "Layers": []string{"layer.tar"},
 	}})
 	if err != nil {
 		t.Fatal(err)
