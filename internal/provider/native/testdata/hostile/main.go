@@ -7,7 +7,7 @@
 //	hostile inherited                name the descriptors it was born with
 //	hostile namespaced SEALED        try everything from a user namespace of its own
 //	hostile cross FROM TO            try to carry FROM/file over into TO, and to climb out
-//	hostile hold KIND COUNT          take COUNT of a thing that the kernel counts by user
+//	hostile hold KIND COUNT          take COUNT of a thing that the kernel counts by user, or open files
 //	hostile bomb                     start itself, for ever
 //	hostile burrow PROGRAM ARG...    leave a program behind, as deep in namespaces as they go
 //	hostile fill                     start as many processes as it may
