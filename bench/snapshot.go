@@ -207,12 +207,9 @@ func (s session) resume(ctx context.Context, ref sandbox.Snapshot, to, at string
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.Restore(ctx, to), h.Close()); err != nil {
-		return err
+	v, err := h.Mount(ctx, to, at)
+	if err == nil {
+		err = v.Close()
 	}
-	v, err := volume.Mount(to, at)
-	if err != nil {
-		return err
-	}
-	return v.Close()
+	return errors.Join(err, h.Close())
 }

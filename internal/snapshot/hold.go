@@ -176,14 +176,45 @@ func (h *Hold) Verify(ctx context.Context) error {
 func (h *Hold) Restore(ctx context.Context, path string) error {
 	var err error
 	if h.Manifest.Form == FormImage {
-		err = h.restoreImage(ctx, path)
+		err = h.restoreImage(ctx, path, nil)
 	} else {
 		err = h.restoreTree(ctx, path)
 	}
 	return within("restore", string(h.Manifest.Snapshot.SnapshotID), err)
 }
 
-func (h *Hold) restoreImage(ctx context.Context, path string) (err error) {
+// Mount makes an image anew as Restore does, and mounts it at a directory. It does not
+// wait until the host's disk has all of it, which Restore and volume.Mount do.
+// Errors: those of Restore and volume.Mount; ErrUnsupported (a tree). Of an image that
+// failed nothing is left.
+func (h *Hold) Mount(ctx context.Context, path, at string) (*volume.Volume, error) {
+	v, err := h.mount(ctx, path, at)
+	return v, within("restore", string(h.Manifest.Snapshot.SnapshotID), err)
+}
+
+func (h *Hold) mount(ctx context.Context, path, at string) (v *volume.Volume, err error) {
+	if h.Manifest.Form != FormImage {
+		return nil, &Error{Kind: ErrUnsupported, Field: "form", Expected: string(FormImage), Got: string(h.Manifest.Form)}
+	}
+	attach := func() (err error) {
+		v, err = volume.Attach(path)
+		return err
+	}
+	err = h.restoreImage(ctx, path, attach)
+	if err == nil {
+		if err = v.Mount(at); err != nil {
+			err = joined(err, os.Remove(path))
+		}
+	}
+	if err != nil && v != nil {
+		return nil, joined(err, v.Close())
+	}
+	return v, err
+}
+
+// restoreImage makes an image. If attach is not nil it is called when the image has
+// its size and, where the bytes are copied, none of them yet.
+func (h *Hold) restoreImage(ctx context.Context, path string, attach func() error) (err error) {
 	to, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
@@ -205,6 +236,9 @@ func (h *Hold) restoreImage(ctx context.Context, path string) (err error) {
 		into, err = nil, volume.Room(to, size)
 	} else if err = to.Truncate(size); err == nil {
 		err = volume.Reserve(to, size)
+	}
+	if err == nil && attach != nil {
+		err = attach()
 	}
 	if err != nil {
 		return err

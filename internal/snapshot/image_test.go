@@ -84,11 +84,15 @@ func mount(t *testing.T, image string) home {
 	if h.volume, err = volume.Mount(image, h.at); err != nil {
 		t.Fatal(err)
 	}
+	unmountLater(t, h)
+	return h
+}
+
+func unmountLater(t *testing.T, h home) {
 	t.Cleanup(func() {
 		h.volume.Close()
 		treetest.Unmount(t, h.at)
 	})
-	return h
 }
 
 // take captures a home as a provider does.
@@ -114,11 +118,13 @@ func resume(t *testing.T, s *Store, dir string, ref sandbox.Snapshot) home {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := filepath.Join(dir, "home-"+string(newID()))
-	if err := errors.Join(h.Restore(t.Context(), image), h.Close()); err != nil {
+	to := home{image: filepath.Join(dir, "home-"+string(newID())), at: t.TempDir()}
+	to.volume, err = h.Mount(t.Context(), to.image, to.at)
+	if err := errors.Join(err, h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return mount(t, image)
+	unmountLater(t, to)
+	return to
 }
 
 func TestImages_Copied(t *testing.T) {

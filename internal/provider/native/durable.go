@@ -131,26 +131,20 @@ func (in *instance) makeHome(ctx context.Context) error {
 		return err
 	}
 	in.p.opt.Step("image")
-	if err := in.mountImage(); err != nil {
+	var err error
+	if in.volume, err = volume.Mount(in.at.image(), in.at.home()); err != nil {
 		return err
 	}
 	return layoutHome(in.at, in.trees)
 }
 
-func (in *instance) mountImage() (err error) {
-	in.volume, err = volume.Mount(in.at.image(), in.at.home())
-	return err
-}
-
 // restoreHome makes the home out of the snapshot. /tmp is not kept.
 func (in *instance) restoreHome(ctx context.Context) error {
-	if err := in.kept.Restore(ctx, in.at.image()); err != nil {
+	var err error
+	if in.volume, err = in.kept.Mount(ctx, in.at.image(), in.at.home()); err != nil {
 		return err
 	}
 	in.p.opt.Step("image")
-	if err := in.mountImage(); err != nil {
-		return err
-	}
 	for _, t := range in.trees {
 		root, err := contain.Open(filepath.Join(in.at.home(), t.home), contain.Options{})
 		if err == nil && t.guest == "/tmp" {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Volume is a mounted image. It stays open from the mount on, because that is how
-// a write that the kernel gave up on is found: the kernel tells it once to whoever
+// Volume is an attached image, which is mounted then. It stays open, because that is
+// how a write that the kernel gave up on is found: the kernel tells it once to whoever
 // had the file open then.
 //
 // Concurrency: its methods may be called by many goroutines.
@@ -73,19 +73,19 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 	if err != nil {
 		return nil, err
 	}
-	written, frozen, abandoned := make(chan struct{}), make(chan error), make(chan struct{})
+	written, frozen, abandoned := make(chan error), make(chan error), make(chan struct{})
 	go func() {
-		// Most is written before anybody is held up. What went wrong is told to v.root
-		// as well.
-		unix.Syncfs(int(root.Fd()))
-		close(written)
+		err := v.sound() // most is written before anybody is held up
 		select {
-		case <-abandoned: // nobody would know what for
+		case written <- err:
+		case <-abandoned:
+			err = context.Canceled // nobody would know what for
+		}
+		if err != nil {
 			root.Close()
 			return
-		default:
 		}
-		err := unix.IoctlSetInt(int(root.Fd()), fifreeze, 0)
+		err = unix.IoctlSetInt(int(root.Fd()), fifreeze, 0)
 		select {
 		case frozen <- err:
 		case <-abandoned:
@@ -96,10 +96,13 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 		}
 	}()
 	select {
-	case <-written:
+	case err = <-written:
 	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		close(abandoned)
-		return nil, ctx.Err()
+		return nil, err
 	}
 	bound := time.NewTimer(v.settle)
 	defer bound.Stop()

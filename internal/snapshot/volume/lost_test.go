@@ -145,6 +145,36 @@ func TestFreeze_FindsWhatWasLost(t *testing.T) {
 	}
 }
 
+// TestFreeze_FindsWhatTheHostsDiskLost: the filesystem wrote all of it to the image,
+// and the host's disk, which is an image too, lost it.
+func TestFreeze_FindsWhatTheHostsDiskLost(t *testing.T) {
+	needs(t)
+	memory := memory(t, 24<<20)
+	_, disk := on(t, memory, 20<<20, 64)
+	image, v := on(t, disk.at, 16<<20, 64)
+	fill(t, memory)
+	if err := os.WriteFile(v.at+"/file", bytes.Repeat([]byte("x"), 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := synced(t, v.at); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(image) // and somebody else was told
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err == nil {
+		t.Fatal("nothing was lost")
+	}
+	if f, err := v.Freeze(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("got %v", err)
+		if err == nil {
+			f.Thaw()
+		}
+	}
+}
+
 // TestReserve_AFullDiskLosesNothing: what a session was promised is there when the
 // host's disk is full. The host's disk is an image too.
 func TestReserve_AFullDiskLosesNothing(t *testing.T) {
