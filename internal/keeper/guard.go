@@ -17,7 +17,9 @@ type guard struct {
 	hold func(sandbox.Instance) error // makes it known on disk
 	// settled makes known on disk what a release has kept.
 	settled func(context.Context, sandbox.Snapshot) error
-	log     func(error)
+	// left is how long the session lasts; past that there is nothing to be kept.
+	left func() time.Duration
+	log  func(error)
 
 	mu      sync.Mutex
 	busy    bool // a machine is being made
@@ -30,7 +32,10 @@ type guard struct {
 }
 
 func newGuard(p sandbox.Provider, in Inputs, hold func(sandbox.Instance) error, log func(error)) *guard {
-	return &guard{Provider: p, in: in, hold: hold, log: log, gone: make(chan struct{}), changed: func() {}}
+	return &guard{
+		Provider: p, in: in, hold: hold, log: log, gone: make(chan struct{}), changed: func() {},
+		left: func() time.Duration { return quietBound },
+	}
 }
 
 // What a Conflict says where the session has its machine already.
@@ -227,7 +232,7 @@ func (g *guard) quiet(ctx context.Context) {
 	if l == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, quietBound)
+	ctx, cancel := context.WithTimeout(ctx, min(quietBound, g.left()/2))
 	defer cancel()
 	if l.Signal(ctx, sandbox.SignalTerminate) == nil {
 		_, _ = l.Wait(ctx)

@@ -246,7 +246,7 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 		return err
 	}
 	k.guard = newGuard(opened.Provider, k.in, k.holds, k.log.note)
-	k.guard.settled = k.settled
+	k.guard.settled, k.guard.left = k.settled, k.left
 	present := &presence{tokens: tokens, clock: k.clock, process: k.guard.process, log: k.log.note, changed: make(chan struct{}, 1)}
 	k.guard.changed = present.look
 	srv, err := server.New(server.Options{
@@ -324,13 +324,7 @@ func (p place) door(name string) (dir *os.File, path string, err error) {
 // wait returns when the session has to end: nil where that is in order. pause is
 // whether what can be kept of it is to be kept.
 func (k *keeper) wait(ctx context.Context, served chan error) (pause bool, err error) {
-	expires, err := k.in.ExpiresAt.Time()
-	if err != nil {
-		return false, err
-	}
-	if k.in.KeepMillis > 0 {
-		expires = expires.Add(-ahead(expires.Sub(k.clock.Now())))
-	}
+	life := k.left()
 	hanging, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var listening sync.WaitGroup
 	defer listening.Wait()
@@ -342,11 +336,20 @@ func (k *keeper) wait(ctx context.Context, served chan error) (pause bool, err e
 		}
 	})
 	for {
-		left := expires.Sub(k.clock.Now())
+		left := k.left()
+		look := min(left, lookAgain)
+		if k.in.KeepMillis > 0 {
+			if in := k.guard.instance(); in != nil {
+				left -= ahead(life, in.Profile.ResourceLimits.DiskBytes)
+				look = min(left, look)
+			} else if early := left - life/10; early > 0 { // it may have one by then
+				look = min(early, look)
+			}
+		}
 		if left <= 0 {
 			return true, nil
 		}
-		due, stop := k.clock.NewTimer(min(left, lookAgain))
+		due, stop := k.clock.NewTimer(look)
 		select {
 		case <-due:
 			// With its directory nobody reaches the machine any more.
@@ -370,9 +373,21 @@ func (k *keeper) wait(ctx context.Context, served chan error) (pause bool, err e
 	}
 }
 
-// ahead is how long before its expiry a machine of so long a life is paused: past
-// it there is nothing to be kept any more, and a full home takes a while.
-func ahead(life time.Duration) time.Duration { return min(life/10, time.Minute) }
+// left is how long the session lasts.
+func (k *keeper) left() time.Duration {
+	expires, err := k.in.ExpiresAt.Time()
+	if err != nil { // the inputs are in order
+		return 0
+	}
+	return expires.Sub(k.clock.Now())
+}
+
+// ahead is how long before its expiry a machine of so long a life and so large a
+// home is paused: past it there is nothing to be kept any more, and a slow disk takes
+// 64 MiB a second.
+func ahead(life time.Duration, disk int64) time.Duration {
+	return min(life/10, time.Minute+time.Duration(disk>>26)*time.Second)
+}
 
 // pause keeps what is in the machine of a session that ends by itself. There is
 // nobody to be told: where it cannot be done, the log says why.
