@@ -11,13 +11,14 @@ import (
 	"github.com/checkfu/checkfu/internal/runner"
 )
 
-// modelInAll is asked before a session ends, and its answer is called afterwards:
+// modelInAll is asked before the machine of a session ends, and its answer is called afterwards:
 // it ends the session's lease, where a keeper that was killed did not, and tells
 // what was used in all; nil is no model route.
 func (a *app) modelInAll(dir, id string) func(context.Context) (*runner.Model, error) {
 	list, err := keeper.List(dir)
 	for _, l := range list {
-		if l.SessionID != id || l.Damaged != nil || l.Model == "" {
+		// Of one that is paused it was told when its machine went.
+		if l.SessionID != id || l.Damaged != nil || l.Model == "" || l.State == keeper.StatePaused {
 			continue
 		}
 		return func(ctx context.Context) (*runner.Model, error) {

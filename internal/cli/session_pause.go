@@ -132,6 +132,7 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 	if err != nil { // no reason to keep it going
 		a.complain(fmt.Errorf("session %s: what its guard decided cannot be told: %w", id, err))
 	}
+	used := a.modelInAll(dir, id)
 	until := s.Record.KeepUntil(time.Now())
 	if keep > 0 {
 		until = sandbox.At(time.Now().Add(keep))
@@ -151,6 +152,11 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 	if line != nil && line.Egress != nil {
 		done.Egress = line.Egress
 		sayEgress(a.stderr, "session "+id, line.Egress)
+	}
+	if done.Model, err = used(ctx); err != nil {
+		a.complain(fmt.Errorf("session %s: %w", id, err))
+	} else if done.Model != nil {
+		sayModel(a.stderr, "session "+id, done.Model)
 	}
 	return done, nil
 }

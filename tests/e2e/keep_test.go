@@ -317,3 +317,41 @@ func TestAKilledCommandLosesNothing(t *testing.T) {
 	remove(t, id)
 	nothingKept(t)
 }
+
+// A session that is paused has no lease of a model route; one that is resumed has a
+// new one, with a token that its old machine's files may hold no more.
+func TestModel_APausedSessionHasNoLease(t *testing.T) {
+	keepable(t)
+	m := serveModels(t)
+	for range cap(m.goOn) {
+		m.goOn <- struct{}{}
+	}
+	id := session(t, providers[1], "--model", m.name, "--keep")
+	is(t, id, "active")
+	old := strings.TrimSpace(inside(t, id, "echo $ANTHROPIC_API_KEY | tee token"))
+	if got := inside(t, id, askModel(old)); got != "streamed\n" {
+		t.Fatalf("%q", got)
+	}
+	if r := mustRun(t, "session", "pause", id); !strings.Contains(r.stderr, "  models    1 request") {
+		t.Errorf("%q", r.stderr)
+	}
+	s, err := m.operator.Status(t.Context())
+	for _, l := range s.Leases {
+		if l.Live {
+			t.Errorf("a lease outlived its machine: %+v", l)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	resume(t, id)
+	is(t, id, "active")
+	if got := inside(t, id, askModel("$(cat token)")); got != "401 Unauthorized\n" {
+		t.Errorf("the token of before: %q", got)
+	}
+	if got := inside(t, id, askModel("$ANTHROPIC_API_KEY")); got != "streamed\n" {
+		t.Errorf("%q", got)
+	}
+	remove(t, id)
+	nothingKept(t)
+}
