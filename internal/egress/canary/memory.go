@@ -2,6 +2,7 @@ package canary
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,10 @@ import (
 // region is a mapping of which something is resident or swapped out: what else
 // could the process have put there. Whether it may be read by the process does
 // not matter; the kernel reads it for us.
-type region struct{ from, to int64 }
+type region struct {
+	from, to int64
+	shared   bool
+}
 
 // memory counts in every region.
 func (s *scan) memory() (int, error) {
@@ -34,9 +38,18 @@ func (s *scan) memory() (int, error) {
 		return 0, err
 	}
 	defer mem.Close()
+	present, err := os.Open(filepath.Join(s.dir, "pagemap"))
+	if err != nil {
+		return 0, err
+	}
+	defer present.Close()
 	total := 0
 	for _, r := range regions {
-		n, err := s.count(&pages{mem: mem, at: r.from, to: r.to, read: &s.scanned})
+		p := &pages{mem: mem, at: r.from, to: r.to, read: &s.scanned}
+		if r.shared {
+			p.present = present
+		}
+		n, err := s.count(p)
 		if err != nil {
 			return 0, fmt.Errorf("at %#x: %w", r.from, err)
 		}
@@ -47,16 +60,57 @@ func (s *scan) memory() (int, error) {
 
 // pages reads a region. A page that is gone meanwhile, or was never one of
 // memory (a device's), is left out; all that follows is read.
+//
+// Of a shared mapping only the pages that the process has are read: to read a hole
+// makes a page, on the account of whoever pays for the memory. The sentry of a
+// sandbox maps far more than it has, and to look into all of it ended it at its
+// limit. What is in the file behind and not in the process is found as an open file.
 type pages struct {
-	mem    io.ReaderAt
-	at, to int64
-	read   *int64
+	mem     io.ReaderAt
+	present io.ReaderAt // /proc/PID/pagemap, or nil to read all
+	at, to  int64
+	read    *int64
+}
+
+// run moves at to the first page that is there, and returns where those that are
+// end, or a look at them does. At the end of the region both are that.
+func (p *pages) run() (end int64, err error) {
+	const entry, there = 8, 3 << 62 // in memory, or swapped out
+	page := int64(os.Getpagesize())
+	buf := make([]byte, 4096)
+	for p.at < p.to {
+		n, err := p.present.ReadAt(buf[:min(int64(len(buf)), (p.to-p.at)/page*entry)], p.at/page*entry)
+		if n < entry {
+			return 0, errors.Join(io.ErrUnexpectedEOF, err)
+		}
+		for i := 0; i+entry <= n; i += entry {
+			if binary.NativeEndian.Uint64(buf[i:])&there == 0 {
+				p.at += page
+				continue
+			}
+			end = p.at
+			for ; i+entry <= n && binary.NativeEndian.Uint64(buf[i:])&there != 0; i += entry {
+				end += page
+			}
+			return end, nil
+		}
+	}
+	return p.to, nil
 }
 
 // Read fills b from the region.
 func (p *pages) Read(b []byte) (int, error) {
-	for p.at < p.to {
-		n, err := p.mem.ReadAt(b[:min(int64(len(b)), p.to-p.at)], p.at)
+	for end := p.to; p.at < p.to; {
+		if p.present != nil {
+			var err error
+			if end, err = p.run(); err != nil {
+				return 0, err
+			}
+			if p.at == end {
+				break
+			}
+		}
+		n, err := p.mem.ReadAt(b[:min(int64(len(b)), end-p.at)], p.at)
 		p.at += int64(n)
 		*p.read += int64(n)
 		if n > 0 {
@@ -110,7 +164,7 @@ func regions(smaps io.Reader) ([]region, error) {
 			if err != nil || err2 != nil || begin < 0 || end < begin {
 				return nil, fmt.Errorf("smaps: expected a region, got %.80q", lines.Text())
 			}
-			last = region{begin, end}
+			last = region{begin, end, len(fields) > 1 && strings.HasSuffix(fields[1], "s")}
 			continue
 		}
 		if name != "Rss" && name != "Swap" {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,6 +49,18 @@ func hold(where string) {
 			panic(err)
 		}
 		held = page
+	case "shared memory":
+		fd, err := unix.MemfdCreate("", 0)
+		if err != nil {
+			panic(err)
+		}
+		all, err := unix.Mmap(fd, 0, sparse, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err = errors.Join(err, unix.Ftruncate(fd, sparse), unix.Close(fd)); err != nil {
+			panic(err)
+		}
+		copy(all[sparse/2:], secret)
+		copy(all[sparse-len(secret):], secret)
+		held = all
 	case "across pieces":
 		// Over the border of what is read at once, wherever the region begins.
 		held = bytes.Repeat(append(bytes.Clone(secret), make([]byte, 4000)...), 2<<20/4000)
@@ -168,6 +181,36 @@ func TestScan(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sparse is the size of a shared mapping of which two pages are used.
+const sparse = 64 << 20
+
+// The pages of shared memory that nobody has are not made by looking at them: they
+// would count against whoever is held to a limit.
+func TestScanMakesNoPages(t *testing.T) {
+	secret := mint()
+	p := start(t, "shared memory", secret, nil)
+	before := shmem(t, p.Process.Pid)
+	got, err := Scan(t.Context(), p.Process.Pid, secret)
+	if err != nil || got.Memory != 2 || got.Total() != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if after := shmem(t, p.Process.Pid); after != before {
+		t.Errorf("%s of shared memory, %s before", after, before)
+	}
+}
+
+// shmem is what a process has of shared memory, in the kernel's words.
+func shmem(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "RssShmem:")
+	value, _, _ := strings.Cut(after, "\n")
+	return strings.TrimSpace(value)
 }
 
 // What could not be looked at is an error and never "clean".
