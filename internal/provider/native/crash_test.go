@@ -109,8 +109,9 @@ func childEnv(p *Provider, more ...string) []string {
 		"CHILD_IMAGE="+shared.img.Reference, "CHILD_STORE="+filepath.Join(shared.dir, "images"), "CHILD_INIT="+p.initPath)
 }
 
-// crash runs one life that dies at step, in a child with more environment.
-func crash(t *testing.T, p *Provider, step string, more ...string) {
+// crash runs one life that dies at step, in a child with more environment, and
+// returns what it said until then.
+func crash(t *testing.T, p *Provider, step string, more ...string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -123,6 +124,7 @@ func crash(t *testing.T, p *Provider, step string, more ...string) {
 	if err == nil || !ok || status.Signal() != syscall.SIGKILL || !strings.Contains(string(out), "reached "+step) {
 		t.Fatalf("the child did not die at %s: %v\n%s", step, err, out)
 	}
+	return string(out)
 }
 
 func sweep(t *testing.T, p *Provider) sandbox.Swept {

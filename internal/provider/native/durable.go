@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/checkfu/checkfu/internal/contain"
@@ -158,68 +157,4 @@ func (in *instance) restoreHome(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// capture takes a snapshot of an active instance. Whoever writes in its home
-// waits while the image is copied, so that it is one moment's. A removal cuts it
-// short and waits for it.
-func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires sandbox.Timestamp) (sandbox.Snapshot, error) {
-	select {
-	case in.capturing <- struct{}{}: // one at a time: a frozen home cannot be frozen again
-		defer func() { <-in.capturing }()
-	case <-ctx.Done():
-		return sandbox.Snapshot{}, ctx.Err()
-	}
-	ctx, done, err := in.move(ctx, op)
-	if err != nil {
-		return sandbox.Snapshot{}, err
-	}
-	defer done()
-	frozen, err := in.volume.Freeze(ctx)
-	if err != nil {
-		return sandbox.Snapshot{}, err
-	}
-	in.p.opt.Step("frozen")
-	whole, thawed := false, error(nil)
-	r := in.request
-	ref, err := in.p.snapshots.Capture(ctx, sandbox.Snapshot{
-		Provider: r.Target.Provider, Placement: r.Target.Placement, SourceInstanceID: in.id, WorkspaceID: r.WorkspaceID,
-		SessionID: r.SessionID, ProfileID: r.Profile.ProfileID, ProfileVersion: r.Profile.ProfileVersion,
-		ProfileDigest: in.digest, ExpiresAt: expires,
-	}, slices.Clone(r.Mounts), snapshot.Source{
-		Form: snapshot.FormImage, Path: in.at.image(), Taken: func() { whole, thawed = frozen.Thaw() },
-	})
-	if err != nil {
-		_, thawed = frozen.Thaw()
-		return ref, errors.Join(err, thawed)
-	}
-	if !whole {
-		// A sweep of another process found the instance past its expiry and let its
-		// writers go on: what was copied is more than one moment's.
-		return ref, errors.Join(errors.New("the home did not stay frozen"), thawed, in.p.snapshots.Destroy(context.WithoutCancel(ctx), ref.SnapshotID))
-	}
-	return ref, nil
-}
-
-// move begins something that a removal cuts short and waits for, of an active
-// instance.
-func (in *instance) move(ctx context.Context, op sandbox.Operation) (context.Context, func(), error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.ending {
-		return nil, nil, sandbox.NoInstance(op, in.id)
-	}
-	if in.state != sandbox.StateActive {
-		return nil, nil, sandbox.Conflict(op, string(sandbox.StateActive), string(in.state))
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	moving := &activation{cancel: cancel, done: make(chan struct{})}
-	in.moving = moving
-	return ctx, func() {
-		in.mu.Lock()
-		in.moving = nil
-		in.mu.Unlock()
-		cancel()
-		close(moving.done)
-	}, nil
 }

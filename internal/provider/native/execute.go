@@ -33,15 +33,15 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	if err := in.checkModel(c.Environment); err != nil {
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInvalidRequest, err)
 	}
-	m, err := in.use(sandbox.OpExecute)
-	if err != nil {
-		return sandbox.Settlement{}, err
-	}
 	pipes, err := openPipes()
 	if err != nil {
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonProviderError, err)
 	}
 	defer pipes.close()
+	m, leave, err := in.enter(ctx, sandbox.OpExecute)
+	if err != nil {
+		return sandbox.Settlement{}, err
+	}
 
 	started := p.opt.Now()
 	settled := sandbox.Settlement{StartedAt: sandbox.At(started)}
@@ -49,10 +49,11 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	// load cannot stretch its bound.
 	running, cancel := context.WithTimeout(ctx, time.Duration(c.TimeoutSeconds)*time.Second)
 	defer cancel()
-	proc, err := in.exec(running, m, machine.Command{
+	proc, err := m.Exec(running, machine.Command{
 		Argv: append([]string{c.Executable}, c.Arguments...), Env: in.environment(c.Environment), Dir: c.WorkingDirectory,
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
 	})
+	leave()
 	if err != nil {
 		return sandbox.Settlement{}, startFailed(sandbox.OpExecute, c.Executable, m, err)
 	}
@@ -65,11 +66,12 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 
 	exit, over, waitErr := await(running, proc, flooded)
 	// From here on the caller's patience does not matter: the tree must go.
-	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), teardownBound)
-	defer stop()
-	if err := proc.KillTree(ending); err != nil && m.Alive() == nil {
+	anyway := context.WithoutCancel(ctx)
+	if err := in.killTree(anyway, proc); err != nil && m.Alive() == nil {
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInstanceLost, err)
 	}
+	ending, stop := context.WithTimeout(anyway, teardownBound)
+	defer stop()
 	// Every holder of the pipes is dead, so end of file is a moment away.
 	stdout, stderr, err := drained(ending, out, errs)
 	if err != nil {

@@ -40,6 +40,11 @@ func (p *Provider) WriteFile(ctx context.Context, id sandbox.InstanceID, w sandb
 	if err != nil {
 		return err
 	}
+	// Not into what is being copied: it would be told to be written, and be in no copy.
+	if err := in.gate.enter(ctx); err != nil {
+		return err
+	}
+	defer in.gate.leave()
 	t, root, rel, err := in.locate(sandbox.OpWriteFile, w.Path)
 	if err != nil {
 		return err
@@ -167,10 +172,11 @@ func (p *Provider) ListProjectDir(ctx context.Context, id sandbox.InstanceID, l 
 		seen[e.Path] = true
 		leaves = append(leaves, leaf)
 	}
-	m, err := in.use(sandbox.OpListProjectDir)
+	m, leave, err := in.enter(ctx, sandbox.OpListProjectDir)
 	if err != nil {
 		return sandbox.ProjectListing{}, err
 	}
+	defer leave()
 	specials, err := m.Specials(ctx, l.Root, int(l.MaxEntries))
 	if err != nil {
 		return sandbox.ProjectListing{}, sandbox.FailedAt(sandbox.OpListProjectDir, l.Root, "special_files", err)

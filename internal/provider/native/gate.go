@@ -5,11 +5,13 @@ import (
 	"sync"
 
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/sandbox"
 )
 
 // gate lets many pass at once, or holds everybody up while one has the instance to
 // itself: whoever reads a mount from the host, or starts a program in the machine,
-// would otherwise see half of a batch. The zero value is open.
+// would otherwise see half of a batch, and who writes would write into what is being
+// copied. The zero value is open.
 type gate struct {
 	mu     sync.Mutex
 	inside int
@@ -78,12 +80,30 @@ func (g *gate) open() {
 	}
 }
 
-// exec starts a program, but not while a batch is published: its file could be one
-// that is put back.
-func (in *instance) exec(ctx context.Context, m machine.Machine, c machine.Command) (machine.Process, error) {
+// enter waits until nobody has the instance to itself, and returns the machine of an
+// active one for work that leave ends: not while a batch is published, of which the
+// work could see what is put back, nor while all stands still. Who had to wait finds
+// the instance as it is then.
+// Errors: ctx's; InstanceNotFound; LifecycleConflict.
+func (in *instance) enter(ctx context.Context, op sandbox.Operation) (m machine.Machine, leave func(), err error) {
 	if err := in.gate.enter(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if m, err = in.use(op); err != nil {
+		in.gate.leave()
+		return nil, nil, err
+	}
+	return m, in.gate.leave, nil
+}
+
+// killTree ends a program and its tree once its machine does not stand still: in one
+// that does nothing could die. Its bound begins then.
+func (in *instance) killTree(ctx context.Context, proc machine.Process) error {
+	if err := in.gate.enter(ctx); err != nil {
+		return err
 	}
 	defer in.gate.leave()
-	return m.Exec(ctx, c)
+	ctx, cancel := context.WithTimeout(ctx, teardownBound)
+	defer cancel()
+	return proc.KillTree(ctx)
 }

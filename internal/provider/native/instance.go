@@ -57,12 +57,13 @@ type instance struct {
 	journal *journal.Journal      // of active writes; from allocate on
 	writes  map[*activeWrite]bool // that end with the instance
 	stopped *stop                 // the last pause of one, until it was seen to end
-	gate    gate                  // shut while one publishes
+	gate    gate                  // shut while one publishes, or the home is copied
 
-	kept      *snapshot.Hold // of an instance that is being resumed, until it is made
-	volume    *volume.Volume // the mounted home of a durable instance
-	capturing chan struct{}  // holds a token for each capture, and has room for one
-	removing  chan struct{}  // holds a token for each removal, and has room for one
+	kept      *snapshot.Hold    // of an instance that is being resumed, until it is made
+	volume    *volume.Volume    // the mounted home of a durable instance
+	capturing chan struct{}     // holds a token for each capture, release and publication, and has room for one
+	released  *sandbox.Snapshot // of a release whose removal failed, for the next; with capturing's token
+	removing  chan struct{}     // holds a token for each removal, and has room for one
 }
 
 func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest, root *image.Root) *instance {
@@ -134,6 +135,12 @@ func (in *instance) expireAt(deadline time.Time) {
 // describe is the honest answer about this instance.
 func (in *instance) describe() sandbox.Instance {
 	return sandbox.InstanceOf(in.request, in.id, in.currentState(), in.digest)
+}
+
+func (in *instance) isEnding() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.ending
 }
 
 func (in *instance) currentState() sandbox.State {
@@ -344,24 +351,44 @@ func (in *instance) remove(ctx context.Context) error {
 	return err
 }
 
-// end refuses new work, cuts a running activation short and returns what must
-// be ended.
+// settleBound is how long what a removal cut short may take to settle before its
+// machine is ended under it.
+const settleBound = 2 * time.Second
+
+// end refuses new work, cuts short what is under way and returns what must be ended.
+// Whoever keeps that from settling may be in the machine, as a process that does not
+// come out of a write while the home is to be frozen: then the machine goes first.
 func (in *instance) end(ctx context.Context) (machine.Machine, *process, error) {
 	in.mu.Lock()
 	in.ending = true
-	moving := in.moving
+	moving, m := in.moving, in.machine
 	in.mu.Unlock()
 	if moving != nil {
 		moving.cancel()
-		select {
-		case <-moving.done:
-		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("an activation under way did not settle: %w", ctx.Err())
+		if m != nil && !moving.settled(ctx, settleBound) {
+			if err := m.Destroy(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		if !moving.settled(ctx, teardownBound) {
+			return nil, nil, errors.Join(errors.New("what was under way did not settle"), ctx.Err())
 		}
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.machine, in.live, nil
+}
+
+// settled waits for the end of what is under way, and reports whether it came.
+func (a *activation) settled(ctx context.Context, bound time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	select {
+	case <-a.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (in *instance) closeRoots() {

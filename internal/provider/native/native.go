@@ -114,6 +114,7 @@ type Provider struct {
 // start a machine without one of them to show what it held back.
 type twinHome struct {
 	noDiskLimit bool
+	restless    bool // a machine is not paused while its home is copied
 	unsealed    bool
 }
 

@@ -47,10 +47,11 @@ func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, proce
 	if err := in.checkModel(r.Environment); err != nil {
 		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonInvalidRequest, err)
 	}
-	m, err := in.use(sandbox.OpOpenProcess)
+	m, leave, err := in.enter(ctx, sandbox.OpOpenProcess)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	live := &process{in: in, m: m, ended: make(chan struct{})}
 	if !in.reserve(live) {
 		return nil, sandbox.Conflict(sandbox.OpOpenProcess, "no_process", sandbox.ActualProcessAlreadyOpen)
@@ -89,7 +90,7 @@ func (l *process) start(ctx context.Context, processID string, r sandbox.Process
 	}
 	p := l.in.p
 	started := p.opt.Now()
-	l.proc, err = l.in.exec(ctx, l.m, machine.Command{
+	l.proc, err = l.m.Exec(ctx, machine.Command{
 		Argv: append([]string{r.Executable}, r.Arguments...), Env: l.in.environment(r.Environment), Dir: r.WorkingDirectory,
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
 	})
@@ -108,9 +109,7 @@ func (l *process) start(ctx context.Context, processID string, r sandbox.Process
 // would otherwise keep the reader from its end of file for ever.
 func (l *process) settle() {
 	exit, err := l.proc.Wait(context.Background())
-	ending, cancel := context.WithTimeout(context.Background(), teardownBound)
-	defer cancel()
-	if killErr := l.proc.KillTree(ending); killErr != nil && l.m.Alive() == nil {
+	if killErr := l.in.killTree(context.Background(), l.proc); killErr != nil && l.m.Alive() == nil {
 		err = errors.Join(err, killErr)
 	}
 	if err != nil {
@@ -154,6 +153,10 @@ func (l *process) Signal(ctx context.Context, s sandbox.ControlSignal) error {
 		return nil
 	default:
 	}
+	if err := l.in.gate.enter(ctx); err != nil {
+		return err
+	}
+	defer l.in.gate.leave()
 	if err := l.proc.Signal(ctx, string(s)); err != nil && l.m.Alive() == nil {
 		return sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
 	}
@@ -163,7 +166,7 @@ func (l *process) Signal(ctx context.Context, s sandbox.ControlSignal) error {
 // Destroy kills the process and its tree, waits until that is settled, and
 // closes the streams. Output that was not read yet is lost.
 func (l *process) Destroy(ctx context.Context) error {
-	err := l.proc.KillTree(ctx)
+	err := l.in.killTree(ctx, l.proc)
 	if err != nil && l.m.Alive() != nil {
 		err = nil // the machine is gone, and everything in it
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // Snapshot captures the home of an active durable instance: mounts, output tree,
-// home directory and control root. Its processes go on; those that write wait
-// while it is copied.
+// home directory and control root. Its processes stand still while it is copied, and
+// what is asked of it meanwhile waits.
 // Errors: InstanceNotFound, LifecycleConflict, SnapshotForbidden (zero retention),
 // OperationFailed.
 // Source: contract "The operations", row snapshot.
@@ -30,7 +30,12 @@ func (p *Provider) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbo
 	if err := r.Validate(); err != nil {
 		return none, sandbox.Failed(op, sandbox.ReasonInvalidRequest, err)
 	}
-	ref, err := in.capture(ctx, op, r.ExpiresAt)
+	leave, err := in.turn(ctx)
+	if err != nil {
+		return none, translated(op, "", err)
+	}
+	defer leave()
+	ref, err := in.capture(ctx, op, r.ExpiresAt, false)
 	if err != nil {
 		return none, translated(op, ref.SnapshotID, err)
 	}
@@ -110,18 +115,33 @@ func (p *Provider) DestroySnapshot(ctx context.Context, id sandbox.SnapshotID) e
 }
 
 // Release ends an instance. A durable one settles a snapshot of its present state
-// first, and where that cannot be it stays active: nothing is lost. Of any other
-// every trace is destroyed. The rollback of a settled snapshot removes it; the
+// first, and where that cannot be it stays active: nothing is lost. From the moment
+// of that snapshot it stands still until it has ended, so that it keeps all that
+// anybody was told was written. Of any other every trace is destroyed.
+//
+// What is asked of the instance meanwhile waits, and finds it going on, or none. Of
+// two releases one wins; the other finds no instance. Who gives up before the
+// snapshot has released nothing; after it the end is carried out all the same, within
+// 30 s, and the snapshot returned. The rollback of a settled snapshot removes it; the
 // instance does not return.
 // Errors: InstanceNotFound, LifecycleConflict, OperationFailed. A durable instance
-// that was captured and could not be removed is an error that names the snapshot,
-// which stays until a sweep takes it.
+// that was captured and could not be removed is an error that names the snapshot: a
+// release again goes on with the removal and returns it; else it stays until a sweep
+// takes it.
 // Source: contract "The operations", row release.
 func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
 	const op = sandbox.OpRelease
 	var none sandbox.Handoff[sandbox.Released]
 	in, err := p.find(op, id)
 	if err != nil {
+		return none, err
+	}
+	leave, err := in.turn(ctx)
+	if err != nil {
+		return none, translated(op, "", err)
+	}
+	defer leave()
+	if _, err := p.find(op, id); err != nil { // another release was faster
 		return none, err
 	}
 	if state := in.currentState(); state != sandbox.StateActive {
@@ -132,20 +152,15 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 		Rollback: func(context.Context) error { return nil },
 	}
 	if in.durable() {
-		err := r.Validate()
-		if err == nil && r.ExpiresAt == "" {
-			err = &sandbox.Invalid{Field: "expires_at", Expected: "a deadline for the settled snapshot", Got: "none"}
-		}
+		ref, err := in.settle(ctx, r)
 		if err != nil {
-			return none, sandbox.Failed(op, sandbox.ReasonInvalidRequest, err)
-		}
-		ref, err := in.capture(ctx, op, r.ExpiresAt)
-		if err != nil {
-			return none, translated(op, ref.SnapshotID, err)
+			return none, err
 		}
 		out.Value = sandbox.Released{Disposition: sandbox.DispositionReleased, Snapshot: &ref}
 		out.Rollback = p.forget(op, ref.SnapshotID)
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownBound)
+	defer cancel()
 	if err := p.destroy(ctx, op, id); err != nil {
 		if s := out.Value.Snapshot; s != nil {
 			err = sandbox.Failed(op, sandbox.ReasonProviderError, errors.Join(errors.New("snapshot "+string(s.SnapshotID)+" stays"), err))
@@ -153,6 +168,31 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 		return none, err
 	}
 	return out, nil
+}
+
+// settle takes the last snapshot of an instance, or finds the one that an earlier
+// release took. The caller has the turn.
+func (in *instance) settle(ctx context.Context, r sandbox.ReleaseRequest) (sandbox.Snapshot, error) {
+	const op = sandbox.OpRelease
+	err := r.Validate()
+	if err == nil && r.ExpiresAt == "" {
+		err = &sandbox.Invalid{Field: "expires_at", Expected: "a deadline for the settled snapshot", Got: "none"}
+	}
+	if err != nil {
+		return sandbox.Snapshot{}, sandbox.Failed(op, sandbox.ReasonInvalidRequest, err)
+	}
+	if s := in.released; s != nil {
+		if s.ExpiresAt != r.ExpiresAt {
+			return sandbox.Snapshot{}, sandbox.Conflict(op, "expires_at "+string(s.ExpiresAt), string(r.ExpiresAt))
+		}
+		return *s, nil
+	}
+	ref, err := in.capture(ctx, op, r.ExpiresAt, true)
+	if err != nil {
+		return sandbox.Snapshot{}, translated(op, ref.SnapshotID, err)
+	}
+	in.released = &ref
+	return ref, nil
 }
 
 // Resume makes an active instance out of a snapshot, which stays as it was. The

@@ -26,6 +26,10 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	if err := p.opt.Driver.Reap(ctx, string(id), at.machine()); err != nil {
 		return fmt.Errorf("end the machine: %w", err)
 	}
+	// And a freeze that waited for one of them is there only now that it is gone.
+	if _, err := volume.Thaw(at.home()); err != nil {
+		return err
+	}
 	owner := 0
 	r, readErr := readRecord(at)
 	if readErr == nil {

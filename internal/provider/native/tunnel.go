@@ -14,6 +14,7 @@ import (
 // workload's user in there, and the pipes to it.
 // Ownership: pipes and process are the Tunnel's, until Close.
 type Tunnel struct {
+	in    *instance
 	m     machine.Machine
 	proc  machine.Process
 	pipes *pipes
@@ -36,16 +37,17 @@ func (p *Provider) Tunnel(ctx context.Context, id sandbox.InstanceID, port int) 
 	if err != nil {
 		return nil, err
 	}
-	m, err := in.use(sandbox.OpOpenProcess)
+	m, leave, err := in.enter(ctx, sandbox.OpOpenProcess)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	pipes, err := openPipes()
 	if err != nil {
 		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
 	}
 	defer pipes.closeGuest()
-	proc, err := in.exec(ctx, m, machine.Command{
+	proc, err := m.Exec(ctx, machine.Command{
 		// Each thread of it is a process of the machine's.
 		Argv: guest.DialCommand(machine.InitPath, port), Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
 		Stdin: pipes.guest[0], Stdout: pipes.guest[1], Stderr: pipes.guest[2],
@@ -54,7 +56,7 @@ func (p *Provider) Tunnel(ctx context.Context, id sandbox.InstanceID, port int) 
 		pipes.close()
 		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProviderError, err)
 	}
-	return &Tunnel{m: m, proc: proc, pipes: pipes}, nil
+	return &Tunnel{in: in, m: m, proc: proc, pipes: pipes}, nil
 }
 
 // Files are our ends of the pipes: to its standard input, from its standard
@@ -68,9 +70,9 @@ func (t *Tunnel) Close() (err error) {
 	t.once.Do(func() {
 		t.pipes.close()
 		// Its tree, although it starts nothing: who it shares a user with may have.
-		ctx, cancel := context.WithTimeout(context.Background(), teardownBound)
-		defer cancel()
-		if err = t.proc.KillTree(ctx); err == nil {
+		if err = t.in.killTree(context.Background(), t.proc); err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), teardownBound)
+			defer cancel()
 			_, err = t.proc.Wait(ctx)
 		}
 		if t.m.Alive() != nil {

@@ -11,6 +11,7 @@
 //	hostile bomb                     start itself, for ever
 //	hostile burrow PROGRAM ARG...    leave a program behind, as deep in namespaces as they go
 //	hostile fill                     start as many processes as it may
+//	hostile splice PATH              write to PATH what never comes
 package main
 
 import (
@@ -51,6 +52,8 @@ func main() {
 		err = burrow(os.Args[2:])
 	case "fill":
 		fill()
+	case "splice":
+		err = splice(os.Args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
