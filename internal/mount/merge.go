@@ -90,7 +90,7 @@ const (
 // Bounds: MaxFile a file, MaxEntries files, MaxPatch, MaxBase.
 // Errors: *Error, with ErrRefused where the change holds what no tree may take.
 func Merge(ctx context.Context, o MergeOptions) (*Merged, error) {
-	m, err := mergeWith(ctx, o, func() {})
+	m, err := mergeWith(ctx, o, func(*merger) error { return nil })
 	if _, typed := errors.AsType[*Error](err); err != nil && !typed {
 		err = &Error{Op: "merge", Path: o.Dir, Reason: "cannot be done", Err: err}
 	}
@@ -100,8 +100,9 @@ func Merge(ctx context.Context, o MergeOptions) (*Merged, error) {
 // ErrRefused is the cause when a change names what no merge writes.
 var ErrRefused = errors.New("refused")
 
-// mergeWith calls decided between the decision and the first write.
-func mergeWith(ctx context.Context, o MergeOptions, decided func()) (_ *Merged, err error) {
+// mergeWith calls decided between the decision and the first write, and ends with its
+// error.
+func mergeWith(ctx context.Context, o MergeOptions, decided func(*merger) error) (_ *Merged, err error) {
 	temp, err := os.MkdirTemp(o.TempDir, "checkfu-merge-")
 	if err != nil {
 		return nil, err
@@ -143,7 +144,9 @@ func mergeWith(ctx context.Context, o MergeOptions, decided func()) (_ *Merged, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	decided()
+	if err := decided(m); err != nil {
+		return nil, err
+	}
 	if err := m.write(context.WithoutCancel(ctx)); err != nil {
 		return nil, err
 	}

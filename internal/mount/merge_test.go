@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,20 +43,26 @@ func (w *world) merge(base, patch []byte, check bool) (*Merged, error) {
 	return m, err
 }
 
-func (m *Merged) text() string {
+// text is what became of the paths that begin so.
+func (m *Merged) text(below string) string {
 	var all []string
+	add := func(how, path, more string) {
+		if rest, ok := strings.CutPrefix(path, below); ok {
+			all = append(all, how+" "+rest+more)
+		}
+	}
 	for _, w := range m.Written {
-		all = append(all, w.How+" "+w.Path)
+		add(w.How, w.Path, "")
 	}
 	for _, path := range m.There {
-		all = append(all, "there "+path)
+		add("there", path, "")
 	}
 	for _, c := range m.Conflicts {
-		s := string(c.Reason) + " " + c.Path
+		more := ""
 		if c.Marked {
-			s += " (marked)"
+			more = " (marked)"
 		}
-		all = append(all, s)
+		add(string(c.Reason), c.Path, more)
 	}
 	return strings.Join(all, "; ")
 }
@@ -76,176 +84,192 @@ func everything(t testing.TB, root string) map[string]string {
 
 const start = `mkdir d; seq 1 20 > f; echo x > d/x; echo y > d/y; printf 'a\000b' > bin; ln -s f l; echo run > tool; echo 1 > gone`
 
-func TestMerge(t *testing.T) {
-	for name, c := range map[string]struct {
-		begin, box, user string // scripts: what is committed besides start, the run, the user meanwhile
-		want             string
-		check            string // a script in the tree afterwards
-	}{
-		"nothing changed since": {
-			box:   `echo new > n; echo 2 >> f; rm gone; chmod +x tool; rm -r d; ln -s tool l2`,
-			want:  "deleted d/x; deleted d/y; modified f; deleted gone; link l2; added n; mode tool",
-			check: `test ! -e d; test ! -e gone; test -x tool; test "$(readlink l2)" = tool; test "$(tail -1 f)" = 2; test "$(cat n)" = new`,
-		},
-		"other lines changed since": {
-			box: `sed -i s/^2$/two/ f`, user: `sed -i s/^19$/nineteen/ f; chmod 0640 f`,
-			want: "merged f", check: `grep -q two f; grep -q nineteen f; test $(stat -c %a f) = 640`,
-		},
-		"same lines changed since": {
-			box: `sed -i s/^9$/run/ f; echo new > n`, user: `sed -i s/^9$/user/ f`,
-			want:  "merged f; added n; both_changed f (marked)",
-			check: `grep -q '^<<<<<<< this tree$' f; grep -q '^>>>>>>> run_1$' f; grep -q '^run$' f; grep -q '^user$' f; test -e n`,
-		},
-		"the same change on both sides": {
-			box: `echo 2 >> f; rm gone; echo n > n; chmod +x tool; ln -s tool l2`, user: `echo 2 >> f; rm gone; echo n > n; chmod +x tool; ln -s tool l2`,
-			want: "there f; there gone; there l2; there n; there tool",
-		},
-		"changes that were never committed": {
-			begin: `git add -A; git commit -qm x; sed -i s/^5$/five/ f`, box: `sed -i s/^6$/six/ f`, user: `sed -i s/^20$/twenty/ f; git commit -qam y`,
-			want: "merged f", check: `grep -q five f; grep -q six f; grep -q twenty f`,
-		},
-		"a file that is read-only": {
-			box: `chmod u+w f; sed -i s/^2$/two/ f; chmod +x tool`, user: `chmod 0440 f; chmod 0400 tool`,
-			want: "modified f; mode tool", check: `test $(stat -c %a f) = 440; test $(stat -c %a tool) = 500`,
-		},
-		"bits and bytes": {
-			box: `chmod +x f; echo 2 >> tool`, user: `echo 2 >> f; chmod +x tool`,
-			want: "mode f; modified tool", check: `test -x f; test -x tool; test "$(tail -1 f)" = 2; test "$(tail -1 tool)" = 2`,
-		},
-		"deleted by the run, changed here": {
-			box: `rm f`, user: `echo 2 >> f`, want: "changed_here_deleted f", check: `test "$(tail -1 f)" = 2`,
-		},
-		"deleted here, changed by the run": {
-			box: `echo 2 >> f`, user: `rm f`, want: "deleted_here_changed f", check: `test ! -e f`,
-		},
-		"binary on both sides": {
-			box: `printf 'a\000c' > bin`, user: `printf 'a\000d' > bin`, want: "both_changed_binary bin",
-		},
-		"added on both sides": {
-			box: `echo run > n`, user: `echo user > n`, want: "merged n; both_changed n (marked)", check: `grep -q '^run$' n; grep -q '^user$' n`,
-		},
-		"a file becomes a link, and a link a file": {
-			box: `rm f l; ln -s tool f; echo file > l`, want: "link f; modified l", check: `test -L f; test ! -L l; test "$(cat l)" = file`,
-		},
-		"a link against a changed file": {
-			box: `rm f; ln -s tool f`, user: `echo 2 >> f`, want: "another_type f",
-		},
-		"a file becomes a directory": {
-			box: `rm tool; mkdir -p tool/a; echo x > tool/a/x`, want: "deleted tool; added tool/a/x", check: `test "$(cat tool/a/x)" = x`,
-		},
-		"a directory becomes a file": {
-			box: `rm -r d; echo x > d`, user: `mkdir d/empty || true; rmdir d/empty`, want: "added d; deleted d/x; deleted d/y", check: `test "$(cat d)" = x`,
-		},
-		"a directory that has more here": {
-			box: `rm -r d; echo x > d`, user: `echo z > d/z`, want: "deleted d/x; deleted d/y; in_the_way d", check: `test "$(cat d/z)" = z`,
-		},
-		"a directory where the run has a file": {
-			box: `echo x > n`, user: `mkdir n`, want: "in_the_way n",
-		},
-		"a file above what the run added": {
-			box: `mkdir n; echo x > n/x`, user: `echo n > n`, want: "in_the_way n/x",
-		},
-		"a pipe in the way": {box: `echo x > n`, user: `mkfifo n`, want: "in_the_way n"},
-		"a link to another place above": {
-			box: `echo 2 >> d/x; mkdir n; echo x > n/x`, user: `rm -r d; ln -s ../outside d; ln -s ../outside n`,
-			want: "behind_link d/x; behind_link n/x", check: `test "$(cat ../outside/x)" = outside`,
-		},
-		"a link at the very path": {
-			box: `echo 2 >> f; echo n > n`, user: `rm f; ln -s ../outside/x f; ln -s ../outside/x n`,
-			want: "another_type f; another_type n", check: `test "$(cat ../outside/x)" = outside`,
-		},
-		"a link that the run replaced by a directory": {
-			box: `rm l; mkdir l; echo x > l/x`, want: "deleted l; added l/x", check: `test ! -L l; test "$(cat l/x)" = x`,
-		},
-		"links that lead out": {
-			box:  `ln -s /etc/passwd abs; ln -s ../outside up; ln -s ../f ok/../up2; ln -s .git/hooks hooks; ln -s .GIT/config conf; mkdir a; ln -s ../f a/in; ln -s in/../../.. a/climb; rm l; ln -s /etc l`,
-			user: ``, want: "link a/in; link_leads_out a/climb; link_leads_out abs; link_leads_out conf; link_leads_out hooks; link_leads_out l; link_leads_out up; link_leads_out up2",
-			begin: `mkdir ok; echo > ok/ok`, check: `test "$(readlink l)" = f`,
-		},
-		"into a repository that is there since": {
-			box: `mkdir sub; echo x > sub/x; echo 2 >> d/x`, user: `git init -q sub; printf 'gitdir: ../.git/modules/d\n' > d/.git`,
-			want: "in_another_repository d/x; in_another_repository sub/x", check: `test ! -e sub/x`,
-		},
-		"odd names": {
-			box:  `mkdir -- '-rf'; echo x > "-rf/$(printf 'new\nline')"; echo x > "$(printf '\377')"; echo x > 'a"b\c'; echo x > ' s '`,
-			want: "added  s ; added -rf/new\nline; added a\"b\\c; added \xff", check: `test -e ./-rf/*; test -e ' s '`,
-		},
-		"a .gitattributes and hooks of the tree": {
-			box: `sed -i s/^2$/two/ f; printf '* -diff merge=evil filter=evil\n' > .gitattributes`,
-			user: `sed -i s/^19$/nineteen/ f; printf '* merge=evil filter=evil\n' > .git/info/attributes
-				for k in merge.evil.driver filter.evil.clean filter.evil.smudge core.fsmonitor core.editor; do git config $k "touch $PWD/../ran"; done
-				printf '#!/bin/sh\ntouch %s/../ran\n' "$PWD" > .git/hooks/post-index-change; chmod +x .git/hooks/post-index-change`,
-			want: "added .gitattributes; merged f", check: `test ! -e ../ran`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.sh(w.dir, `mkdir outside; echo outside > outside/x`)
-			w.sh(w.repo, start)
-			if c.begin != "" {
-				w.sh(w.repo, c.begin)
-			}
-			if !strings.Contains(c.begin, "commit") {
-				w.git(w.repo, "add", "-A")
-				w.git(w.repo, "commit", "-qm", "start")
-			}
-			base, patch := w.changed(GitOptions{}, c.box)
-			w.sh(w.repo, c.user)
-			before, outside := everything(t, w.repo), everything(t, filepath.Join(w.dir, "outside"))
+// mergeCase is one directory of the world of TestMerge.
+type mergeCase struct {
+	begin string // a script: what is committed besides start
+	late  string // and changed, and not committed, before the run
+	box   string // the run
+	user  string // the user meanwhile
+	want  string
+	check string // a script afterwards
+}
 
-			if strings.Contains(c.want, "_") { // of conflicts
-				checked, err := w.merge(base, patch, true)
-				if err != nil || checked.text() != c.want {
-					t.Fatalf("check: %v, %v\nwant %s", checked, err, c.want)
-				}
-				if d := cmp.Diff(before, everything(t, w.repo)); d != "" {
-					t.Errorf("a check touched the tree:\n%s", d)
-				}
+var mergeCases = map[string]mergeCase{
+	"nothing changed since": {
+		box:   `echo new > n; echo 2 >> f; rm gone; chmod +x tool; rm -r d; ln -s tool l2`,
+		want:  "deleted d/x; deleted d/y; modified f; deleted gone; link l2; added n; mode tool",
+		check: `test ! -e d; test ! -e gone; test -x tool; test "$(readlink l2)" = tool; test "$(tail -1 f)" = 2; test "$(cat n)" = new`,
+	},
+	"other lines changed since": {
+		box: `sed -i s/^2$/two/ f`, user: `sed -i s/^19$/nineteen/ f; chmod 0640 f`,
+		want: "merged f", check: `grep -q two f; grep -q nineteen f; test $(stat -c %a f) = 640`,
+	},
+	"same lines changed since": {
+		box: `sed -i s/^9$/run/ f; echo new > n`, user: `sed -i s/^9$/user/ f`,
+		want:  "merged f; added n; both_changed f (marked)",
+		check: `grep -q '^<<<<<<< this tree$' f; grep -q '^>>>>>>> run_1$' f; grep -q '^run$' f; grep -q '^user$' f; test -e n`,
+	},
+	"the same change on both sides": {
+		box: `echo 2 >> f; rm gone; echo n > n; chmod +x tool; ln -s tool l2`, user: `echo 2 >> f; rm gone; echo n > n; chmod +x tool; ln -s tool l2`,
+		want: "there f; there gone; there l2; there n; there tool",
+	},
+	"changes that were never committed": {
+		late: `sed -i s/^5$/five/ f`, box: `sed -i s/^6$/six/ f`, user: `sed -i s/^20$/twenty/ f`,
+		want: "merged f", check: `grep -q five f; grep -q six f; grep -q twenty f`,
+	},
+	"a file that is read-only": {
+		box: `chmod u+w f; sed -i s/^2$/two/ f; chmod +x tool`, user: `chmod 0440 f; chmod 0400 tool`,
+		want: "modified f; mode tool", check: `test $(stat -c %a f) = 440; test $(stat -c %a tool) = 500`,
+	},
+	"bits and bytes": {
+		box: `chmod +x f; echo 2 >> tool`, user: `echo 2 >> f; chmod +x tool`,
+		want: "mode f; modified tool", check: `test -x f; test -x tool; test "$(tail -1 f)" = 2; test "$(tail -1 tool)" = 2`,
+	},
+	"deleted by the run, changed here": {
+		box: `rm f`, user: `echo 2 >> f`, want: "changed_here_deleted f", check: `test "$(tail -1 f)" = 2`,
+	},
+	"deleted here, changed by the run": {
+		box: `echo 2 >> f`, user: `rm f`, want: "deleted_here_changed f", check: `test ! -e f`,
+	},
+	"binary on both sides": {
+		box: `printf 'a\000c' > bin`, user: `printf 'a\000d' > bin`, want: "both_changed_binary bin",
+	},
+	"added on both sides": {
+		box: `echo run > n`, user: `echo user > n`, want: "merged n; both_changed n (marked)", check: `grep -q '^run$' n; grep -q '^user$' n`,
+	},
+	"a file becomes a link, and a link a file": {
+		box: `rm f l; ln -s tool f; echo file > l`, want: "link f; modified l", check: `test -L f; test ! -L l; test "$(cat l)" = file`,
+	},
+	"a link against a changed file": {
+		box: `rm f; ln -s tool f`, user: `echo 2 >> f`, want: "another_type f",
+	},
+	"a file becomes a directory": {
+		box: `rm tool; mkdir -p tool/a; echo x > tool/a/x`, want: "deleted tool; added tool/a/x", check: `test "$(cat tool/a/x)" = x`,
+	},
+	"a directory becomes a file": {
+		box: `rm -r d; echo x > d`, user: `mkdir d/empty || true; rmdir d/empty`, want: "added d; deleted d/x; deleted d/y", check: `test "$(cat d)" = x`,
+	},
+	"a directory that has more here": {
+		box: `rm -r d; echo x > d`, user: `echo z > d/z`, want: "deleted d/x; deleted d/y; in_the_way d", check: `test "$(cat d/z)" = z`,
+	},
+	"a directory where the run has a file": {
+		box: `echo x > n`, user: `mkdir n; echo y > n/y`, want: "in_the_way n", check: `test -e n/y`,
+	},
+	"an empty directory where the run has a file": {
+		box: `echo x > n`, user: `mkdir -p n/n`, want: "added n", check: `test "$(cat n)" = x`,
+	},
+	"a file above what the run added": {
+		box: `mkdir n; echo x > n/x`, user: `echo n > n`, want: "in_the_way n/x",
+	},
+	"a pipe in the way": {box: `echo x > n`, user: `mkfifo n`, want: "in_the_way n"},
+	"a link to another place above": {
+		box: `echo 2 >> d/x; mkdir n; echo x > n/x`, user: `rm -r d; ln -s ../../outside d; ln -s ../../outside n`,
+		want: "behind_link d/x; behind_link n/x", check: `test "$(cat ../../outside/x)" = outside`,
+	},
+	"a link at the very path": {
+		box: `echo 2 >> f; echo n > n`, user: `rm f; ln -s ../../outside/x f; ln -s ../../outside/x n`,
+		want: "another_type f; another_type n", check: `test "$(cat ../../outside/x)" = outside`,
+	},
+	"a link that the run replaced by a directory": {
+		box: `rm l; mkdir l; echo x > l/x`, want: "deleted l; added l/x", check: `test ! -L l; test "$(cat l/x)" = x`,
+	},
+	"links that lead out": {
+		box:  `ln -s /etc/passwd abs; ln -s ../../outside up; ln -s ../../f ok/../up2; ln -s .git/hooks hooks; ln -s .GIT/config conf; mkdir a; ln -s ../f a/in; ln -s in/../../.. a/climb; rm l; ln -s /etc l`,
+		user: ``, want: "link a/in; link_leads_out a/climb; link_leads_out abs; link_leads_out conf; link_leads_out hooks; link_leads_out l; link_leads_out up; link_leads_out up2",
+		begin: `mkdir ok; echo > ok/ok`, check: `test "$(readlink l)" = f`,
+	},
+	"into a repository that is there since": {
+		box: `mkdir sub; echo x > sub/x; echo 2 >> d/x`, user: `git init -q sub; printf 'gitdir: ../.git/modules/d\n' > d/.git`,
+		want: "in_another_repository d/x; in_another_repository sub/x", check: `test ! -e sub/x`,
+	},
+	"odd names": {
+		box:  `mkdir -- '-rf'; echo x > "-rf/$(printf 'new\nline')"; echo x > "$(printf '\377')"; echo x > 'a"b\c'; echo x > ' s '`,
+		want: "added  s ; added -rf/new\nline; added a\"b\\c; added \xff", check: `test -e ./-rf/*; test -e ' s '`,
+	},
+}
+
+// hostile has git run a program for anything that it can be told to.
+const hostile = `printf '* merge=evil filter=evil diff=evil\n' > .git/info/attributes; cp .git/info/attributes .gitattributes
+for k in merge.evil.driver filter.evil.clean filter.evil.smudge filter.evil.process diff.evil.command diff.evil.textconv core.fsmonitor core.editor core.pager; do git config $k "touch $PWD/../ran"; done
+for h in post-index-change pre-commit applypatch-msg pre-applypatch post-applypatch post-checkout; do printf '#!/bin/sh\ntouch %s/../ran\n' "$PWD" > .git/hooks/$h; chmod +x .git/hooks/$h; done`
+
+// All cases are one run and one merge, each in a directory of its own.
+func TestMerge(t *testing.T) {
+	w := newWorld(t)
+	w.sh(w.dir, `mkdir outside; echo outside > outside/x`)
+	names, dirs := slices.Sorted(maps.Keys(mergeCases)), map[string]string{}
+	script := func(of func(mergeCase) string) string {
+		var b strings.Builder
+		for i, name := range names {
+			dirs[name] = fmt.Sprintf("c%02d", i)
+			if s := of(mergeCases[name]); s != "" {
+				fmt.Fprintf(&b, "mkdir -p %[1]s; (cd %[1]s; %[2]s\n) || exit 1\n", dirs[name], s)
 			}
-			merged, err := w.merge(base, patch, false)
-			if err != nil || merged.text() != c.want {
-				t.Fatalf("%v, %v\nwant %s", merged, err, c.want)
+		}
+		return b.String()
+	}
+	w.sh(w.repo, script(func(c mergeCase) string { return start + "\n" + c.begin })+"git add -A; git commit -qm start")
+	w.sh(w.repo, script(func(c mergeCase) string { return c.late }))
+	base, patch := w.changed(GitOptions{}, script(func(c mergeCase) string { return c.box }))
+	w.sh(w.repo, script(func(c mergeCase) string { return c.user })+hostile)
+	before, outside := everything(t, w.repo), everything(t, filepath.Join(w.dir, "outside"))
+
+	same := func(what string, want map[string]string) {
+		t.Helper()
+		if d := cmp.Diff(want, everything(t, w.repo)); d != "" {
+			t.Errorf("%s:\n%s", what, d)
+		}
+	}
+	checked, err := w.merge(base, patch, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("a check touched the tree", before)
+	merged, err := w.merge(base, patch, false)
+	if err != nil || !cmp.Equal(checked, merged) {
+		t.Fatalf("%v\n%s", err, cmp.Diff(checked, merged))
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			if got := merged.text(dirs[name] + "/"); got != mergeCases[name].want {
+				t.Errorf("got  %s\nwant %s", got, mergeCases[name].want)
 			}
-			w.sh(w.repo, c.check+"\ntrue")
-			after := everything(t, w.repo)
-			touched := map[string]bool{}
-			for _, m := range merged.Written {
-				for path := m.Path; path != "."; path = filepath.Dir(path) {
-					touched[path] = true
-				}
-			}
-			for path := range touched {
-				for name := range after {
-					if strings.HasPrefix(name, path+"/") {
-						touched[name] = true
-					}
-				}
-				delete(before, path)
-				delete(after, path)
-			}
-			for path := range touched {
-				delete(before, path)
-				delete(after, path)
-			}
-			if d := cmp.Diff(before, after); d != "" {
-				t.Errorf("the merge touched more than it says:\n%s", d)
-			}
-			if d := cmp.Diff(outside, everything(t, filepath.Join(w.dir, "outside"))); d != "" {
-				t.Errorf("the merge touched what is outside:\n%s", d)
-			}
-			if marked := strings.Contains(c.want, "(marked)"); !marked && c.user != "" {
-				return
-			}
-			// Once more: what is there is there, and no marker comes twice.
-			full := everything(t, w.repo)
-			again, err := w.merge(base, patch, false)
-			if err != nil || len(again.Written) != 0 {
-				t.Errorf("once more: %v, %v", again.text(), err)
-			}
-			if d := cmp.Diff(full, everything(t, w.repo)); d != "" {
-				t.Errorf("once more:\n%s", d)
+			if out, err := w.try(filepath.Join(w.repo, dirs[name]), "sh", "-ec", mergeCases[name].check+"\ntrue"); err != nil {
+				t.Errorf("%v: %s", err, out)
 			}
 		})
+	}
+	after := everything(t, w.repo)
+	untouched := func(all map[string]string) map[string]string {
+		left := maps.Clone(all)
+		for path := range all {
+			for _, m := range merged.Written { // it, what was below it, and what is above it
+				if path == m.Path || strings.HasPrefix(path, m.Path+"/") || strings.HasPrefix(m.Path, path+"/") {
+					delete(left, path)
+				}
+			}
+		}
+		return left
+	}
+	if d := cmp.Diff(untouched(before), untouched(after)); d != "" {
+		t.Errorf("the merge touched more than it says:\n%s", d)
+	}
+	if d := cmp.Diff(outside, everything(t, filepath.Join(w.dir, "outside"))); d != "" {
+		t.Errorf("the merge touched what is outside:\n%s", d)
+	}
+	if _, err := os.Lstat(filepath.Join(w.dir, "ran")); err == nil {
+		t.Error("a program of the repository's configuration ran")
+	}
+	// Once more: what is there is there, and no marker comes twice.
+	again, err := w.merge(base, patch, false)
+	if err != nil || len(again.Written) != 0 {
+		t.Errorf("once more: %+v, %v", again, err)
+	}
+	same("once more", after)
+	// The trap is one: git itself goes into it.
+	w.try(w.repo, "git", "status")
+	if _, err := os.Lstat(filepath.Join(w.dir, "ran")); err != nil {
+		t.Error("no program of the repository's configuration would have run")
 	}
 }
 
@@ -255,6 +279,10 @@ func TestMergeRefuses(t *testing.T) {
 	add := func(path, mode, line string) string {
 		return "diff --git a/" + path + " b/" + path + "\nnew file mode " + mode + "\n--- /dev/null\n+++ b/" + path + "\n@@ -0,0 +1 @@\n+" + line + "\n"
 	}
+	w := newWorld(t)
+	w.sh(w.dir, `mkdir outside; echo outside > outside/x`)
+	w.sh(w.repo, start)
+	before := everything(t, w.dir)
 	for name, c := range map[string]struct{ base, patch string }{
 		"up":                      {empty, add("../outside/x", "100644", "x")},
 		"up, within":              {empty, add("d/../../outside/x", "100644", "x")},
@@ -276,10 +304,6 @@ func TestMergeRefuses(t *testing.T) {
 		"base that asks for more": {"# checkfu-base sha1\nfeature export-marks=../outside/marks\n" + strings.TrimPrefix(empty, "# checkfu-base sha1\n"), add("n", "100644", "x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.sh(w.dir, `mkdir outside; echo outside > outside/x`)
-			w.sh(w.repo, start)
-			before := everything(t, w.dir)
 			m, err := w.merge([]byte(c.base), []byte(c.patch), false)
 			if _, typed := errors.AsType[*Error](err); !typed || m != nil {
 				t.Errorf("%v, %v", m, err)
@@ -297,8 +321,9 @@ func TestMergeUndoes(t *testing.T) {
 	w.sh(w.repo, start+`; chmod 0600 gone; git add -A; git commit -qm start`)
 	base, patch := w.changed(GitOptions{}, `rm -r d gone l; echo x > d; echo 2 >> f; chmod +x tool; mkdir l; echo x > l/x; rm bin; ln -s f bin; mkdir -p n/n; echo n > n/n/n; echo z > z`)
 	// What the last step finds is not what was decided on.
-	_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: w.TempDir()}, func() {
+	_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: w.TempDir()}, func(*merger) error {
 		w.sh(w.repo, `echo user > z`)
+		return nil
 	})
 	if !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "the tree is as it was") {
 		t.Fatal(err)
@@ -323,14 +348,66 @@ func TestMergeUndoes(t *testing.T) {
 	}
 }
 
+// A merge that is killed after any step is done by the next one.
+func TestMergeAfterAKill(t *testing.T) {
+	w := newWorld(t)
+	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
+	base, patch := w.changed(GitOptions{}, `rm -r d gone l bin; echo x > d; sed -i s/^2$/two/ f; echo 2 >> tool; chmod +x tool; mkdir l; echo x > l/x; ln -s f bin; echo n > n`)
+	w.sh(w.repo, `sed -i s/^19$/nineteen/ f; echo user >> tool`)
+	fresh := filepath.Join(w.dir, "fresh")
+	w.run(w.dir, "cp", "-a", w.repo, fresh)
+	if m, err := w.merge(base, patch, false); err != nil || len(m.Conflicts) != 1 || !m.Conflicts[0].Marked {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	want := treeOf(t, w.repo)
+	for steps := 0; ; steps++ {
+		w.sh(w.dir, `rm -rf repo; cp -a fresh repo`)
+		left := steps
+		killed := errors.New("killed")
+		_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: t.TempDir()}, func(m *merger) error {
+			for _, s := range m.order() {
+				if left--; left < 0 {
+					return killed
+				}
+				if s.ours.kind == directory {
+					if err := m.removeEmpty(s.path); err != nil {
+						return err
+					}
+				}
+				_, data, err := m.at(s.path)
+				if err := errors.Join(err, m.one(context.Background(), s, data)); err != nil {
+					return err
+				}
+			}
+			return killed
+		})
+		if !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		if _, err := w.merge(base, patch, false); err != nil {
+			t.Fatalf("after %d steps: %v", steps, err)
+		}
+		if d := cmp.Diff(want, treeOf(t, w.repo)); d != "" {
+			t.Errorf("after %d steps:\n%s", steps, d)
+		}
+		if left >= 0 {
+			if steps < 8 {
+				t.Errorf("%d steps", steps)
+			}
+			return
+		}
+	}
+}
+
 func TestMergeOneAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
 	base, patch := w.changed(GitOptions{}, `echo 2 >> f`)
-	_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: w.TempDir()}, func() {
+	_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: w.TempDir()}, func(*merger) error {
 		if _, err := w.merge(base, patch, true); err == nil || !strings.Contains(err.Error(), "another merge") {
 			t.Error(err)
 		}
+		return nil
 	})
 	if err != nil {
 		t.Error(err)
@@ -420,7 +497,7 @@ func TestMergeSHA256(t *testing.T) {
 	base, patch := w.changed(GitOptions{}, `sed -i s/^2$/two/ f; printf 'a\000c' > bin`)
 	w.sh(w.repo, `sed -i s/^19$/nineteen/ f`)
 	m, err := w.merge(base, patch, false)
-	if err != nil || m.text() != "modified bin; merged f" {
+	if err != nil || m.text("") != "modified bin; merged f" {
 		t.Fatalf("%+v, %v", m, err)
 	}
 }

@@ -67,9 +67,10 @@ func (m *merger) above(path string, deleted map[string]bool) (ConflictReason, er
 	return "", nil
 }
 
-// within looks whether a directory goes with what is deleted.
+// within looks whether a directory goes with what is deleted. Directories that hold
+// nothing are no reason to stay: a merge that was killed leaves such.
 func (m *merger) within(path string, deleted map[string]bool) (ConflictReason, error) {
-	list, err := m.to.List(context.Background(), path, contain.ListOptions{MaximumEntries: len(deleted), EmptyDirectories: true})
+	list, err := m.to.List(context.Background(), path, contain.ListOptions{MaximumEntries: len(deleted)})
 	if errors.Is(err, contain.ErrTooMany) {
 		return InTheWay, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -298,4 +299,46 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%v, %v: %+v", err, berr, back)
 		}
 	})
+}
+
+// Runs that begin and end at once make room for each other, and lose none.
+func TestManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	const workers, each = 6, 2
+	for n := range MaxRuns - 3 { // so that room has to be made
+		at := placeOf(dir, id(n))
+		e := Entry{Schema: Schema, RunID: id(n), Provider: "memory", Command: []string{"x"}, StartedAt: sandbox.At(time.Unix(int64(n), 0))}
+		data, err := canonical.Encode(e)
+		if err := errors.Join(err, os.MkdirAll(at, 0o700), os.WriteFile(filepath.Join(at, entryName), data, 0o600), os.WriteFile(filepath.Join(at, lockName), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for n := range each {
+				r, err := Begin(dir, Entry{RunID: id(1000 + w*each + n), Provider: "memory", Command: []string{"x"}})
+				if err == nil {
+					io.WriteString(r.Patch(), "patch")
+					err = errors.Join(r.End([]byte("{}"), true, func(*Entry) {}), r.Close())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := states(t, dir)
+	for n := range workers * each {
+		if got[id(1000+n)] != Ended {
+			t.Errorf("%s: %q", id(1000+n), got[id(1000+n)])
+		}
+	}
+	if len(got) > MaxRuns+workers {
+		t.Errorf("%d runs", len(got))
+	}
+	if left, _ := filepath.Glob(root(dir) + "/.*"); len(left) > 0 {
+		t.Error(left)
+	}
 }
