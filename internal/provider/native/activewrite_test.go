@@ -84,7 +84,7 @@ func refusedAs(t testing.TB, what string, err error, want *sandbox.Error) {
 }
 
 // TestActiveWrite: a batch is in the mount at once, for what is looked up by name;
-// whoever has an old file open, or mapped, keeps it.
+// whoever has an old file open keeps it.
 func TestActiveWrite(t *testing.T) {
 	drivers(t, func(t *testing.T, p *Provider) {
 		id := activated(t, p, writeMounts()...)
