@@ -25,7 +25,7 @@ LONGEST = $(addprefix $(MODULE)/,tests/conformance internal/provider/native test
 ALONE = $(MODULE)/tests/examples
 FUZZTIME ?= 10m
 
-.PHONY: help build build-arm64 demo test test-race test-product arch lint fuzz bench base clean
+.PHONY: help build build-arm64 demo test test-race test-product arch lint soak fuzz bench base clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 16
@@ -72,6 +72,9 @@ lint: $(INIT) $(EGRESS) ## formatting, vet on linux and macOS, staticcheck
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./sandbox/...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/... ./cmd/checkfu-guard ./cmd/checkfu-relay ./internal/egress/launch
 	CGO_ENABLED=0 $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.6.1 ./...
+
+soak: build ## 500 lives of machines on each driver, some of them killed; nothing may grow
+	CHECKFU_TEST_SOAK=500 CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 60m -run '^TestSoak$$' ./tests/e2e
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@set -e; for dir in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
