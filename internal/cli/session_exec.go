@@ -88,7 +88,7 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 	})
 	noted(record)
 	if keeper.Dead.Is(err) {
-		return fmt.Errorf("session %s has ended, and the command with it", id)
+		return fmt.Errorf("session %s %s, and the command ended with it", id, became(dir, id))
 	}
 	defer s.Close()
 	err = a.finish(f, record, nil, execError(dir, id, err))
@@ -104,14 +104,16 @@ func execError(dir, id string, err error) error {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.LifecycleConflict && e.Actual == sandbox.ActualProcessAlreadyOpen {
 		return fmt.Errorf("session %s: another command runs in it, and there is room for one at a time", id)
 	}
-	list, listErr := keeper.List(dir)
-	if listErr != nil {
+	if l, found := keeper.Find(dir, id); found == nil && l.Keeping() {
 		return err
 	}
-	for _, l := range list {
-		if l.SessionID == id && l.Keeping() {
-			return err
-		}
+	return fmt.Errorf("session %s %s: %w", id, became(dir, id), err)
+}
+
+// became is what a session is whose machine was there a moment ago.
+func became(dir, id string) string {
+	if l, err := keeper.Find(dir, id); err == nil && l.State == keeper.StatePaused {
+		return "was paused"
 	}
-	return fmt.Errorf("session %s has ended: %w", id, err)
+	return "has ended"
 }

@@ -173,6 +173,9 @@ func (a *app) paused(ctx context.Context, dir, id string, note func(string)) (ke
 	if err == nil && l.Damaged != nil {
 		err = &keeper.Error{Kind: keeper.Damaged, SessionID: id, Err: l.Damaged}
 	}
+	if err == nil && l.State == keeper.StatePaused && !sandbox.At(time.Now()).Before(l.Snapshot.ExpiresAt) {
+		err = fmt.Errorf("session %s: what was kept of it expired at %s; checkfu session rm %s removes what is left", id, l.Snapshot.ExpiresAt, id)
+	}
 	if err != nil || l.State != keeper.StateLost {
 		return l, err
 	}

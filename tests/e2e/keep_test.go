@@ -167,7 +167,17 @@ func TestASessionIsPausedWhereItExpires(t *testing.T) {
 	if got := inside(t, id, "cat n"); got != "kept\n" {
 		t.Errorf("%q", got)
 	}
-	remove(t, id)
+	// What is kept expires too, and then a sweep may take it.
+	mustRun(t, "session", "pause", id, "--expires", "1s")
+	eventually(t, "it is lost", func() bool { return sessions(t)[id].State == "lost" })
+	for _, verb := range []string{"resume", "fork"} {
+		if r := run(t, "session", verb, id); r.code != 125 || !strings.Contains(r.stderr, "what was kept of it expired at 20") {
+			t.Errorf("%s: %d, %s", verb, r.code, r.stderr)
+		}
+	}
+	if r := mustRun(t, "sweep"); !strings.Contains(r.stdout, "removed session "+id) {
+		t.Errorf("%q", r.stdout)
+	}
 	nothingKept(t)
 }
 
