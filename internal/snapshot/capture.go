@@ -104,7 +104,7 @@ func takeTree(ctx context.Context, src Source, to *os.File) (int64, []Chunk, err
 	if err != nil {
 		return 0, nil, err
 	}
-	chunks, err := transfer(ctx, to, nil, size, nil)
+	chunks, err := pass{from: to, size: size}.run(ctx)
 	return size, chunks, err
 }
 
@@ -138,7 +138,7 @@ func takeImage(ctx context.Context, src Source, to *os.File) (int64, []Chunk, er
 			return 0, nil, err
 		}
 	}
-	chunks, err := transfer(ctx, from, into, size, used)
+	chunks, err := pass{from: from, size: size, to: into, used: used, soon: true}.run(ctx)
 	if err == nil && !shared {
 		src.taken()
 	}
@@ -203,7 +203,7 @@ func (st *stage) clone(ctx context.Context, h *Hold, m *Manifest) error {
 		return err
 	}
 	if !shared { // the bytes pass by, so they are looked at
-		got, err := transfer(ctx, h.content, to, m.ContentBytes, nil)
+		got, err := pass{from: h.content, size: m.ContentBytes, to: to, soon: true}.run(ctx)
 		if err != nil {
 			return err
 		}

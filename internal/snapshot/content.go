@@ -62,19 +62,27 @@ func erase(f *os.File, used *volume.Used) error {
 	return nil
 }
 
-// transfer digests the first size bytes of from and, unless to is nil, copies
-// them there. to is new and reads as zeros. Whatever is zero is not written and has
-// no digest, however the source stores it, and whatever is not used is taken for
-// zero: a hole stays one, and what was deleted is left behind.
-func transfer(ctx context.Context, from, to *os.File, size int64, used *volume.Used) ([]Chunk, error) {
-	if to != nil {
-		if err := to.Truncate(size); err != nil {
+// pass goes once over a content, digests it and, unless to is nil, copies it there.
+type pass struct {
+	from *os.File
+	size int64    // of from, in bytes
+	to   *os.File // new; reads as zeros
+	used *volume.Used
+	soon bool // to is forced to the disk next: its bytes set out at once
+}
+
+// run returns the digests. Whatever is zero is not written and has no digest, however
+// the source stores it, and whatever is not used is taken for zero: a hole stays one,
+// and what was deleted is left behind.
+func (p pass) run(ctx context.Context) ([]Chunk, error) {
+	if p.to != nil {
+		if err := p.to.Truncate(p.size); err != nil {
 			return nil, err
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	chunk := chunkBytes(size)
+	chunk := chunkBytes(p.size)
 	var (
 		next  atomic.Int64
 		mu    sync.Mutex
@@ -83,14 +91,14 @@ func transfer(ctx context.Context, from, to *os.File, size int64, used *volume.U
 	)
 	for range min(workers, runtime.GOMAXPROCS(0)) {
 		group.Go(func() {
-			w := worker{from: from, to: to, used: used, hash: sha256.New(), buffer: make([]byte, 64*block)}
+			w := worker{pass: p, hash: sha256.New(), buffer: make([]byte, 64*block)}
 			for {
 				n := next.Add(1) - 1
 				start := n * chunk
-				if start >= size || ctx.Err() != nil {
+				if start >= p.size || ctx.Err() != nil {
 					return
 				}
-				digest, err := w.chunk(ctx, start, min(start+chunk, size))
+				digest, err := w.chunk(ctx, start, min(start+chunk, p.size))
 				if err != nil {
 					cancel(err)
 					return
@@ -113,11 +121,10 @@ func transfer(ctx context.Context, from, to *os.File, size int64, used *volume.U
 
 // worker does one chunk after the other.
 type worker struct {
-	from, to *os.File
-	used     *volume.Used
-	hash     hash.Hash
-	buffer   []byte
-	blocks   []byte // numbers of the blocks that are in the hash
+	pass
+	hash   hash.Hash
+	buffer []byte
+	blocks []byte // numbers of the blocks that are in the hash
 }
 
 // chunk returns the digest of the bytes from start to end, or "" if all are
@@ -152,6 +159,10 @@ func (w *worker) chunk(ctx context.Context, start, end int64) (sandbox.Digest, e
 	}
 	if len(w.blocks) == 0 {
 		return "", nil
+	}
+	if w.to != nil && w.soon {
+		// What goes wrong is told by the Sync at the end.
+		_ = unix.SyncFileRange(int(w.to.Fd()), start, end-start, unix.SYNC_FILE_RANGE_WRITE)
 	}
 	w.hash.Write(w.blocks)
 	return sandbox.Digest("sha256:" + hex.EncodeToString(w.hash.Sum(nil))), nil

@@ -125,8 +125,8 @@ func TestCrashCensus(t *testing.T) {
 		holds(t, fmt.Sprintf("killed at step %d, %q", step, died), dir, want, acknowledged)
 	}
 	for _, step := range []string{
-		"capture: staged", "capture: content written", "capture: content synced", "capture: manifest synced", "capture: renamed", "capture: published",
-		"clone: staged", "clone: content written", "clone: content synced", "clone: manifest synced", "clone: renamed", "clone: published",
+		"capture: staged", "capture: content written", "capture: manifest written", "capture: synced", "capture: renamed", "capture: published",
+		"clone: staged", "clone: content written", "clone: manifest written", "clone: synced", "clone: renamed", "clone: published",
 		"restore: made", "restore: copied", "restore: checked", "restore: verified", "restore: extracted",
 		"destroy: renamed", "destroy: content removed", "destroy: removed",
 	} {

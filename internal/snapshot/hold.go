@@ -157,7 +157,7 @@ func touch(dir *os.File, now time.Time) error {
 // Verify compares every byte of the content with the manifest.
 // Errors: ErrDamaged with the bytes that differ; host errors.
 func (h *Hold) Verify(ctx context.Context) error {
-	got, err := transfer(ctx, h.content, nil, h.Manifest.ContentBytes, nil)
+	got, err := pass{from: h.content, size: h.Manifest.ContentBytes}.run(ctx)
 	if err == nil {
 		err = h.Manifest.compare(got)
 	}
@@ -237,14 +237,23 @@ func (h *Hold) restoreImage(ctx context.Context, path string, attach func() erro
 	} else if err = to.Truncate(size); err == nil {
 		err = volume.Reserve(to, size)
 	}
-	if err == nil && attach != nil {
-		err = attach()
-	}
 	if err != nil {
 		return err
 	}
-	got, err := transfer(ctx, h.content, into, size, nil)
-	if err != nil {
+	attached := make(chan error, 1)
+	switch {
+	case attach == nil:
+		attached <- nil
+	case shared: // the bytes are there: what the device waits for, we need not
+		go func() { attached <- attach() }()
+	default:
+		if err := attach(); err != nil {
+			return err
+		}
+		attached <- nil
+	}
+	got, err := pass{from: h.content, size: size, to: into}.run(ctx)
+	if err = joined(err, <-attached); err != nil {
 		return err
 	}
 	h.s.opt.Step("restore: copied")

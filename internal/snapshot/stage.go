@@ -54,24 +54,26 @@ func (st *stage) content() (*os.File, error) {
 func (st *stage) publish(content *os.File, m *Manifest) error {
 	s := st.s
 	s.opt.Step(st.op + ": content written")
-	if err := content.Sync(); err != nil {
-		return err
-	}
-	s.opt.Step(st.op + ": content synced")
 	body, err := m.encode()
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(st.dir+"/manifest.json", body); err != nil {
+	manifest, err := os.OpenFile(st.dir+"/manifest.json", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		return err
 	}
-	if err := touch(st.held, s.opt.Now()); err != nil {
+	_, err = manifest.Write(body)
+	if err == nil {
+		err = touch(st.held, s.opt.Now())
+	}
+	if err == nil {
+		s.opt.Step(st.op + ": manifest written")
+		err = syncAll(content, manifest, st.held)
+	}
+	if err = joined(err, manifest.Close()); err != nil {
 		return err
 	}
-	if err := st.held.Sync(); err != nil {
-		return err
-	}
-	s.opt.Step(st.op + ": manifest synced")
+	s.opt.Step(st.op + ": synced")
 	to := s.path("snapshots", string(st.id))
 	if err := os.Rename(st.dir, to); err != nil {
 		return err
@@ -93,4 +95,17 @@ func (st *stage) close() error {
 		err = os.RemoveAll(st.dir)
 	}
 	return errors.Join(err, st.held.Close())
+}
+
+// syncAll forces files to the disk together, so that they wait for it once.
+func syncAll(files ...*os.File) error {
+	done := make(chan error, len(files))
+	for _, f := range files {
+		go func() { done <- f.Sync() }()
+	}
+	var err error
+	for range files {
+		err = joined(err, <-done)
+	}
+	return err
 }
