@@ -73,18 +73,21 @@ func (a *app) printPatch(k *runs.Kept) error {
 		_, err := io.Copy(a.stdout, f)
 		return err
 	}
-	r := bufio.NewReader(f)
+	return copyPrintable(out, f)
+}
+
+// copyPrintable copies text for a terminal, line by line.
+func copyPrintable(w io.Writer, from io.Reader) error {
+	r := bufio.NewReader(from)
 	for {
 		line, err := r.ReadString('\n')
-		if line != "" {
-			text, ended := strings.CutSuffix(line, "\n")
-			shown := argument.Printable(strings.ReplaceAll(text, "\t", "        "))
-			if ended {
-				shown += "\n"
-			}
-			if _, err := io.WriteString(out, shown); err != nil {
-				return err
-			}
+		text, ended := strings.CutSuffix(line, "\n")
+		shown := argument.Printable(strings.ReplaceAll(text, "\t", "        "))
+		if ended {
+			shown += "\n"
+		}
+		if _, err := io.WriteString(w, shown); err != nil {
+			return err
 		}
 		if err == io.EOF {
 			return nil
