@@ -20,7 +20,8 @@
 // of a tree (FormTree, see package tree). Both are one file, so a clone is one
 // more file that depends on nothing: its blocks are shared by the filesystem
 // where that can share (FICLONE, copy on write), and copied where it cannot.
-// Holes stay holes. Choose says what a host offers.
+// Holes stay holes, and of an image only what its filesystem has in use is kept: what a
+// session deleted is not. Choose says what a host offers.
 //
 // Trusts: its own directory, and the caller, that nobody writes to what is being
 // captured. Does not trust: that the bytes on the disk are still those that were

@@ -1,21 +1,23 @@
-// Package volume keeps a session's files in one image: an ext4 filesystem in a
-// sparse file, mounted through a loop device. Its size bounds bytes and files by
-// the kernel's own hand, whatever the host's filesystem; a copy of the file is a
-// copy of all, exactly.
+// Package volume keeps a session's files in one image: an ext4 filesystem in a file,
+// mounted through a loop device. Its size bounds bytes and files by the kernel's own
+// hand, whatever the host's filesystem, and is reserved where that can; a copy of the
+// file is a copy of all, exactly, and a copy of what ReadUsed names is a copy of all
+// that is not deleted.
 //
 // The image has no journal: what outlives its host is the snapshot, which is
 // taken of a frozen filesystem and forced to the disk, and not the running
 // session.
 //
-// Trusts: the path it is given, and mkfs.ext4 of the host. Does not trust: what
-// a workload writes in a mounted image: nosuid, nodev, and no byte of the
-// filesystem's own form is within its reach.
+// Trusts: the path it is given, and the e2fsprogs of the host. Does not trust: what
+// a workload writes in a mounted image (nosuid, nodev, and no byte of the filesystem's
+// own form is within its reach), that it ever stops writing (Freeze), and that what was
+// written arrived (ErrLost).
 // Units: bytes; inodes are counted.
-// Bounds: a mount tries for a free loop device at most 64 times.
+// Bounds: a mount tries for a free loop device at most 64 times, a freeze 5 s.
 // Errors: host errors, with what was being done; ErrUnavailable where the host
-// cannot have such images at all.
-// Ownership: a loop device ends with its last mount (autoclear), so a process
-// that dies at any moment leaves none behind.
+// cannot have such images at all; ErrRestless, ErrLost, ErrDamaged.
+// Ownership: a loop device ends with its last mount and Volume (autoclear), so a
+// process that dies at any moment leaves none behind.
 // Concurrency: all functions may be called by many goroutines and processes, of
 // one image by one at a time.
 // Source: design "Providers", host-side storage.
