@@ -164,23 +164,31 @@ func runAttack(t *testing.T, p *Provider, a attack) sandbox.Settlement {
 }
 
 func TestEnforcementStatement_CPUShareHolds(t *testing.T) {
-	used := func(t *testing.T, p *Provider) time.Duration {
+	used := func(t *testing.T, p *Provider) (cpu, took time.Duration) {
 		r := request(p)
 		r.Profile.ResourceLimits.CPUMillis = 100
 		id := provision(t, p, r)
 		if _, err := p.Activate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		before := cpuUsage(t, p, id)
+		before, began := cpuUsage(t, p, id), time.Now()
 		mustExit(t, sh(t, p, id, "timeout 3 sh -c 'while :; do :; done' & timeout 3 sh -c 'while :; do :; done'; wait; true"), 0)
-		return cpuUsage(t, p, id) - before
+		return cpuUsage(t, p, id) - before, time.Since(began)
 	}
 	drivers(t, func(t *testing.T, p *Provider) {
 		weak := newProvider(t, p.opt.Driver.Name())
 		weak.twin = machine.Twin{NoLimits: true}
-		held, free := used(t, p), used(t, weak)
-		// A tenth of a core for three seconds and a bit.
-		if held > 600*time.Millisecond || free < held*3/2 {
+		// A tenth of a core for three seconds and a bit: on a busy host the bit is longer.
+		held, took := used(t, p)
+		if most := took/10 + 300*time.Millisecond; held > most {
+			t.Errorf("used %s of %s under the limit, want at most %s", held, took, most)
+		}
+		// The control: a busy host may have less to give, for a while.
+		var free time.Duration
+		for try := 0; try < 10 && free < held*3/2; try++ {
+			free, _ = used(t, weak)
+		}
+		if free < held*3/2 {
 			t.Errorf("used %s under the limit and %s without it", held, free)
 		}
 	})
