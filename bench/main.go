@@ -57,6 +57,7 @@ var benches = []bench{
 	{"wire-batch", wireBatch},
 	{"snapshot-copied", snapshotCopied},
 	{"snapshot-shared", snapshotShared},
+	{"durable", durableSessions},
 	{"egress-connect", egressConnect},
 	{"egress-bulk", egressBulk},
 	{"egress-tunnels", egressTunnels},

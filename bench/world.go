@@ -81,7 +81,7 @@ func (w *world) prepare(ctx context.Context) error {
 	}
 	w.onClose(sentry.Close)
 	for _, d := range []machine.Driver{sentry, runc.New(runc.Options{Root: w.stateRoot("runc"), CgroupParent: "/" + w.parent})} {
-		p, err := native.New(native.Options{Dir: w.providerDir(d.Name()), Driver: d, Images: w.images, Init: init})
+		p, err := native.New(native.Options{Dir: w.providerDir(d.Name()), Driver: d, Images: w.images, Init: init, Durable: true})
 		if err != nil {
 			return err
 		}
