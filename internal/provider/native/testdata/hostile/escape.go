@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -173,6 +174,31 @@ func hold(kind string, count int) {
 	}
 	fmt.Println(got)
 	time.Sleep(time.Hour)
+}
+
+// mapped holds a file by a shared mapping alone, and after a line of standard input
+// writes to it and says what it has there and what the name has.
+func mapped(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	fmt.Printf("%c\n", b[0])
+	if _, err := os.Stdin.Read(make([]byte, 2)); err != nil {
+		return err
+	}
+	had := b[0]
+	b[0] = 'w'
+	if err := unix.Msync(b, unix.MS_SYNC); err != nil {
+		return err
+	}
+	named, err := os.ReadFile(path)
+	fmt.Printf("%c%c %s", had, b[0], named)
+	return err
 }
 
 // fill starts processes until it is refused one, says how many it got and

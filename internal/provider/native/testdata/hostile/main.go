@@ -8,6 +8,7 @@
 //	hostile namespaced SEALED        try everything from a user namespace of its own
 //	hostile cross FROM TO            try to carry FROM/file over into TO, and to climb out
 //	hostile hold KIND COUNT          take COUNT of a thing that the kernel counts by user, or open files
+//	hostile mapped PATH              map PATH, say so, wait for a line, and write through the map
 //	hostile bomb                     start itself, for ever
 //	hostile burrow PROGRAM ARG...    leave a program behind, as deep in namespaces as they go
 //	hostile fill                     start as many processes as it may
@@ -44,6 +45,8 @@ func main() {
 		cross(os.Args[2], os.Args[3])
 	case "hold":
 		hold(os.Args[2], number(os.Args[3]))
+	case "mapped":
+		err = mapped(os.Args[2])
 	case "bomb":
 		for {
 			os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{})
