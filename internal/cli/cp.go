@@ -33,8 +33,8 @@ local name with a colon is written ./a:b.
 Out of the mounts and /mnt/session/outputs is read from outside, checked against the
 listing and written by descriptor: a link that lies in your directory is not
 followed. Links, special files, names that git would take for its own, and files
-above 16 MiB are named and not copied. Into /mnt/session/outputs is written from
-outside, at most 16 MiB.
+above 16 MiB are named and not copied. Into them at most 16 MiB are written from
+outside, whole or not at all, while the machine stands still for a moment.
 
 Any other single file is passed on by cat, or written by sh, in the machine: as a
 command of the session it takes its turn with the others, and what it says is the
@@ -188,21 +188,23 @@ func (c *copying) into(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if !sandbox.Within(at, sandbox.OutputPath) {
-		x := ""
-		if executable {
-			x = "x"
-		}
-		return c.inside(ctx, source, io.Discard, "sh", "-c", written, "sh", at, size, x)
-	}
 	content, err := io.ReadAll(io.LimitReader(source, sandbox.MaxFileBytes+1))
 	if err != nil {
 		return err
 	}
-	if len(content) > sandbox.MaxFileBytes {
+	if len(content) <= sandbox.MaxFileBytes {
+		w := sandbox.FileWrite{Path: at, Content: content, Executable: executable}
+		if err := c.sessionRunner(c.session, c.in.Target).Put(ctx, c.in, w); !errors.Is(err, runner.ErrOutside) {
+			return err
+		}
+	} else if sandbox.Within(at, sandbox.OutputPath) {
 		return argument.Unexpected("SRC", "at most 16 MiB for "+sandbox.OutputPath, from)
 	}
-	return c.sessionRunner(c.session, c.in.Target).Put(ctx, c.in, sandbox.FileWrite{Path: at, Content: content, Executable: executable})
+	x := ""
+	if executable {
+		x = "x"
+	}
+	return c.inside(ctx, io.MultiReader(bytes.NewReader(content), source), io.Discard, "sh", "-c", written, "sh", at, size, x)
 }
 
 // source opens a local file; size is its length in digits, "" for one that has none.

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/checkfu/checkfu/internal/contain"
 	"github.com/checkfu/checkfu/sandbox"
@@ -150,17 +151,45 @@ func membersOf(leaves []sandbox.Leaf) []sandbox.FileMember {
 	return members
 }
 
-// Put writes one file into the output tree of a machine that is there already,
-// whole or not at all.
-// Errors: ErrOutside, the provider's.
+// Put writes one file into a machine that is there already, whole or not at all: into
+// the output tree, or, as an active write, into a mount of a provider that has such.
+// Errors: ErrOutside for any other place, ErrReadOnly; the provider's.
 func (r *Runner) Put(ctx context.Context, in sandbox.Instance, w sandbox.FileWrite) error {
-	if !sandbox.Within(w.Path, sandbox.OutputPath) {
-		return fmt.Errorf("%s: %w", text(w.Path), ErrOutside)
-	}
 	s, ctx, end, err := r.held(ctx, in)
 	if err != nil {
 		return err
 	}
 	defer end()
-	return s.runtime.WriteFile(ctx, s.id, w)
+	if sandbox.Within(w.Path, sandbox.OutputPath) {
+		return s.runtime.WriteFile(ctx, s.id, w)
+	}
+	m, ok := sandbox.OwningMount(in.Mounts, w.Path)
+	switch {
+	case ok && m.Access != sandbox.AccessReadWrite:
+		return fmt.Errorf("%s: %w", text(w.Path), ErrReadOnly)
+	case !ok || !s.runtime.Capabilities().ActiveMountWrite:
+		return fmt.Errorf("%s: %w", text(w.Path), ErrOutside)
+	}
+	return s.publish(ctx, w)
+}
+
+// ErrReadOnly is the cause when a path lies in a read-only mount.
+var ErrReadOnly = errors.New("in a read-only mount")
+
+// publish writes one file by a transaction of its own.
+func (s *session) publish(ctx context.Context, w sandbox.FileWrite) error {
+	t, err := s.runtime.BeginActiveWrite(ctx, s.id, []string{w.Path})
+	if err != nil {
+		return err
+	}
+	dispatched := false
+	if err = t.Stage(ctx, w); err == nil {
+		err = t.Dispatch(ctx, func() { dispatched = true })
+	}
+	if err != nil && !dispatched {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
+		defer cancel()
+		err = errors.Join(err, t.Abort(ending))
+	}
+	return err
 }

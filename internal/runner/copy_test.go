@@ -81,9 +81,21 @@ func TestFetchAndPut(t *testing.T) {
 	if err := w.as().Put(t.Context(), in, put); err != nil {
 		t.Error(err)
 	}
-	put.Path = RepoPath + "/p"
+	put.Path = "/tmp/p"
 	if err := w.as().Put(t.Context(), in, put); !errors.Is(err, ErrOutside) {
 		t.Error(err)
+	}
+	put.Path = RepoPath + "/new/p"
+	if err := w.as().Put(t.Context(), in, put); err != nil {
+		t.Error(err)
+	}
+	b.Reset()
+	if o, err := w.as().Fetch(t.Context(), in, put.Path, Destination{Writer: &b}); err != nil || b.String() != "put" || o[0].Refused != "" {
+		t.Errorf("%q, %v, %v", b.String(), o, err)
+	}
+	put.Path = RepoPath + "/d" // a directory
+	if err := w.as().Put(t.Context(), in, put); err == nil {
+		t.Error("a file took the place of a directory")
 	}
 	b.Reset()
 	if _, err := w.as().Fetch(t.Context(), in, sandbox.OutputPath+"/in/p", Destination{Writer: &b}); err != nil || b.String() != "put" {

@@ -164,6 +164,26 @@ func TestPruneKeepsWhatAPausedSessionNeeds(t *testing.T) {
 	}
 }
 
+// Into a live machine's repository a file goes by an active write, and elsewhere by a
+// command of the machine.
+func TestCpIntoARepository(t *testing.T) {
+	repo := repository(t, map[string]string{"f": "old\n"})
+	file := filepath.Join(t.TempDir(), "in")
+	write(t, file, "new\n", 0o755)
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			id := session(t, provider, repo)
+			for _, to := range []string{":f", ":d/new", ":/mnt/session/outputs/o", ":/tmp/x"} {
+				mustRun(t, "cp", file, id+to)
+			}
+			r := mustRun(t, "session", "exec", id, "--", "sh", "-c", "cat f d/new /mnt/session/outputs/o /tmp/x; test -x d/new && test -x /tmp/x && ls /tmp d")
+			if r.stdout != "new\nnew\nnew\nnew\n/tmp:\nx\n\nd:\nnew\n" {
+				t.Errorf("%q", r.stdout)
+			}
+		})
+	}
+}
+
 // What a machine changed merges into a tree that went on meanwhile.
 func TestARunOfAMachineMergesLater(t *testing.T) {
 	dir := repository(t, map[string]string{"f": "1\n2\n3\n4\n5\n6\n7\n", "run.sh": "echo\n"})
