@@ -82,7 +82,7 @@ func (w *activeWrite) Dispatch(ctx context.Context, marker func()) error {
 	ctx, done, err := in.move(ctx, opWrite)
 	if err != nil { // nobody is left to write for; its home takes the journal along
 		w.set(sandbox.JournalRolledBack)
-		return errors.Join(sandbox.Failed(opWrite, sandbox.ReasonInstanceLost, err), w.tx.Close())
+		return sandbox.Failed(opWrite, sandbox.ReasonInstanceLost, errors.Join(err, w.tx.Close()))
 	}
 	defer done()
 	held, err = w.dispatch(ctx)
@@ -115,13 +115,13 @@ func (w *activeWrite) dispatch(ctx context.Context) (held bool, err error) {
 		if before == nil {
 			in.setStopped(nil) // no pause was asked for
 		}
-		return false, w.undone(ctx, s, sandbox.Failed(opWrite, sandbox.ReasonProviderError, fmt.Errorf("the mounts are read all the time: %w", err)))
+		return false, w.undone(ctx, s, w.lost(m, fmt.Errorf("the mounts are read all the time: %w", err)))
 	}
 	resume, err := m.Pause(ctx)
 	in.p.opt.Step("write: paused")
 	if err != nil {
 		in.gate.open()
-		return false, w.undone(ctx, s, lost(m, fmt.Errorf("the workload did not come to rest: %w", err)))
+		return false, w.undone(ctx, s, w.lost(m, fmt.Errorf("the workload did not come to rest: %w", err)))
 	}
 	s.resume = func() error {
 		err := resume()
@@ -190,7 +190,7 @@ func (w *activeWrite) undone(ctx context.Context, s *stop, outcome error) error 
 	err := w.tx.Rollback()
 	w.set(sandbox.JournalRolledBack) // whatever the record says: nothing was published
 	if err != nil {
-		outcome = errors.Join(outcome, err)
+		outcome = sandbox.Failed(opWrite, sandbox.ReasonProviderError, errors.Join(outcome, err))
 	}
 	w.in.mu.Lock()
 	kept := w.in.stopped == s
@@ -212,12 +212,16 @@ func (w *activeWrite) refusal(m machine.Machine, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return w.in.writeError("", err)
 	}
-	return lost(m, err)
+	return w.lost(m, err)
 }
 
-// lost tells a machine that is gone from one that did not do as it was told.
-func lost(m machine.Machine, err error) error {
-	if gone := m.Alive(); gone != nil {
+// lost tells a machine that is gone, or about to be removed, from one that did not
+// do as it was told.
+func (w *activeWrite) lost(m machine.Machine, err error) error {
+	w.in.mu.Lock()
+	ending := w.in.ending
+	w.in.mu.Unlock()
+	if gone := m.Alive(); gone != nil || ending {
 		return sandbox.Failed(opWrite, sandbox.ReasonInstanceLost, errors.Join(err, gone))
 	}
 	return sandbox.Failed(opWrite, sandbox.ReasonProviderError, err)

@@ -150,6 +150,48 @@ func TestActiveWrite_APauseOfAnotherStays(t *testing.T) {
 	})
 }
 
+// TestActiveWrite_BesideDestroy: a removal waits for no pause that does not come, and
+// the publication that waits for it has published nothing.
+func TestActiveWrite_BesideDestroy(t *testing.T) {
+	p := newProvider(t, "runc")
+	d := &pauser{Driver: p.opt.Driver}
+	p.opt.Driver = d
+	id := activated(t, p, writeMounts()...)
+	asked := make(chan struct{})
+	d.pause = func(ctx context.Context, _ machine.Machine) (func() error, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	w := begin(t, p, id, rw+"/a")
+	stageIn(t, w, rw+"/a", "never")
+	done := make(chan error, 1)
+	go func() { done <- w.Dispatch(t.Context(), func() {}) }()
+	<-asked
+	if err := p.Destroy(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	refusedAs(t, "dispatch", <-done, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInstanceLost})
+	journalIs(t, w, sandbox.JournalRolledBack)
+	if left := census(t, p); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	// One whose marker runs meanwhile finds nobody to write for.
+	id = activated(t, p, writeMounts()...)
+	w = begin(t, p, id, rw+"/a")
+	stageIn(t, w, rw+"/a", "never")
+	err := w.Dispatch(t.Context(), func() {
+		if err := p.Destroy(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	})
+	refusedAs(t, "dispatch", err, &sandbox.Error{Kind: sandbox.OperationFailed, Reason: sandbox.ReasonInstanceLost})
+	journalIs(t, w, sandbox.JournalRolledBack)
+	if left := census(t, p); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 // TestActiveWrite_EvidenceIsKept: files that cannot be put back keep the workload
 // where it is, and everybody else away; a redelivery goes on from there.
 func TestActiveWrite_EvidenceIsKept(t *testing.T) {
