@@ -172,7 +172,7 @@ var inWords = map[mount.ConflictReason]string{
 	mount.OtherType:     "one side made a link of it; yours stays",
 	mount.InTheWay:      "something else is in its place, which stays",
 	mount.BehindLink:    "a link stands above it, which is not followed",
-	mount.InRepository:  "it lies in a repository of its own",
+	mount.InRepository:  "it lies in what git takes for a repository of its own",
 	mount.LinkLeadsOut:  "the run made it a link that leads out of the tree",
 	mount.OursTooLarge:  "the file here is too large to be merged",
 	mount.OursUnread:    "the file here cannot be read",

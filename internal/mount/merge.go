@@ -64,7 +64,7 @@ const (
 	OtherType     ConflictReason = "another_type"          // a link against a file
 	InTheWay      ConflictReason = "in_the_way"            // a directory or special file stands there, or a file above it
 	BehindLink    ConflictReason = "behind_link"           // a link stands above it: it is not followed
-	InRepository  ConflictReason = "in_another_repository" // a directory above it has a .git of its own
+	InRepository  ConflictReason = "in_another_repository" // a directory above it is a repository of its own, or becomes one
 	LinkLeadsOut  ConflictReason = "link_leads_out"        // its target is not a plain way within the tree
 	OursTooLarge  ConflictReason = "too_large"             // the tree's file is over MaxFile
 	OursUnread    ConflictReason = "unreadable"            // or cannot be read
@@ -168,14 +168,16 @@ func (m *merger) owner() (*contain.Owner, error) {
 
 // merger is one Merge under way.
 type merger struct {
-	git    *git
-	temp   string
-	name   string
-	tree   *tree
-	to     *contain.Root
-	blobs  *blobs
-	steps  []*step // in path order
-	result *Merged
+	git   *git
+	temp  string
+	name  string
+	tree  *tree
+	to    *contain.Root
+	blobs *blobs
+	steps []*step // in path order
+	// brought are the paths that the change writes, and the directories above them.
+	brought map[string]bool
+	result  *Merged
 }
 
 // step is one path of the change: base and theirs are nil where the file is absent

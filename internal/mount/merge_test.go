@@ -182,6 +182,17 @@ var mergeCases = map[string]mergeCase{
 		box: `mkdir sub; echo x > sub/x; echo 2 >> d/x`, user: `git init -q sub; printf 'gitdir: ../.git/modules/d\n' > d/.git`,
 		want: "in_another_repository d/x; in_another_repository sub/x", check: `test ! -e sub/x`,
 	},
+	"what git takes for a repository": {
+		box: `for b in bare half own; do mkdir -p $b/objects $b/refs; done
+			for f in bare/HEAD bare/config bare/objects/x bare/refs/x bare/hooks/post-checkout half/HEAD own/x common/HEAD common/commondir common/config; do mkdir -p $(dirname $f); echo x > $f; done`,
+		user: `mkdir -p half/objects half/refs; git init -q --bare own`,
+		want: "in_another_repository bare/HEAD; in_another_repository bare/config; in_another_repository bare/hooks/post-checkout; in_another_repository bare/objects/x; in_another_repository bare/refs/x; " +
+			"in_another_repository common/HEAD; in_another_repository common/commondir; in_another_repository common/config; in_another_repository half/HEAD; in_another_repository own/x",
+		check: `test ! -e bare; test ! -e common; test ! -e half/HEAD`,
+	},
+	"what only looks a little like one": {
+		box: `mkdir -p a b; echo x > a/HEAD; echo x > a/config; echo x > b/commondir`, want: "added a/HEAD; added a/config; added b/commondir",
+	},
 	"odd names": {
 		box:  `mkdir -- '-rf'; echo x > "-rf/$(printf 'new\nline')"; echo x > "$(printf '\377')"; echo x > 'a"b\c'; echo x > ' s '`,
 		want: "added  s ; added -rf/new\nline; added a\"b\\c; added \xff", check: `test -e ./-rf/*; test -e ' s '`,

@@ -56,7 +56,7 @@ func (m *merger) at(path string) (look, []byte, error) {
 
 // decide says for each step what will be done, and touches nothing.
 func (m *merger) decide(ctx context.Context, steps []*step) error {
-	m.steps = steps
+	m.steps, m.brought = steps, broughtBy(steps)
 	for _, s := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -241,23 +241,6 @@ func permission(ours look, executable bool) os.FileMode {
 		return perm &^ 0o111
 	}
 	return perm | perm&0o444>>2
-}
-
-// inRepository reports whether a directory above path, below the top, is a
-// repository of its own: what lies in it is not this tree's.
-func (m *merger) inRepository(path string) bool {
-	for i, c := range []byte(path) {
-		if c != '/' {
-			continue
-		}
-		if n, err := m.tree.open(path[:i] + "/.git"); err != nil || n.kind != absent && n.kind != behindLink {
-			if n.file != nil {
-				n.file.Close()
-			}
-			return true
-		}
-	}
-	return false
 }
 
 // plainWay reports whether a link at path may hold target: relative, at first up,
