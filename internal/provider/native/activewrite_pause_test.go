@@ -222,6 +222,12 @@ func TestActiveWrite_EvidenceIsKept(t *testing.T) {
 	if _, err := p.Execute(short, id, shell("cat "+rw+"/b")); err == nil {
 		t.Error("a program ran in the middle of it")
 	}
+	if got, err := p.ReadFile(short, id, sandbox.FileRead{Path: rw + "/b", AllowedRoot: rw, MaximumBytes: 9}); err == nil {
+		t.Errorf("%q was read in the middle of it", got)
+	}
+	if got, err := p.ListDir(short, id, sandbox.Listing{Root: rw, MaxEntries: 9}); err == nil {
+		t.Errorf("%v was listed in the middle of it", got)
+	}
 	if err := errors.Join(os.Remove(host("a")), os.Rename(host("away"), host("a")), os.Remove(host("d"))); err != nil {
 		t.Fatal(err)
 	}
