@@ -15,7 +15,8 @@
 //
 // The record is changed in place, each change within one page. A workload that
 // has filled its home can so keep nothing from being committed or put back: no
-// step after the last body was staged needs space, but for new directories.
+// step after the last body was staged needs space, but for names and directories
+// that are new; to take those back needs none.
 //
 // Trusts: its own directory, which the workload cannot reach. Does not trust:
 // anything in a mount; every name there is resolved by handle (package contain).
