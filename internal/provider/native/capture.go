@@ -14,16 +14,16 @@ import (
 // restBound is how long a machine may take to come to rest.
 const restBound = 10 * time.Second
 
-// turn waits for the end of every other capture, release and publication of the
-// instance, and of what they begin: a second release finds what the first left.
+// turn waits for the end of whoever else has the one token that there is room for,
+// and of what they began.
 // Errors: ctx's.
-func (in *instance) turn(ctx context.Context) (leave func(), err error) {
+func turn(ctx context.Context, token chan struct{}) (leave func(), err error) {
 	if err := ctx.Err(); err != nil { // a select would choose
 		return nil, err
 	}
 	select {
-	case in.capturing <- struct{}{}:
-		return func() { <-in.capturing }, nil
+	case token <- struct{}{}:
+		return func() { <-token }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -33,7 +33,7 @@ func (in *instance) turn(ctx context.Context) (leave func(), err error) {
 // was copied: its machine is paused, and who writes into it from the host waits.
 // Where it is the last of the instance all that stays so, if there is a snapshot, and
 // the caller ends it: nothing could be told to be written that the snapshot has not.
-// A removal cuts it short and waits for it. The caller has the turn.
+// A removal cuts it short and waits for it. The caller has capturing's token.
 func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires sandbox.Timestamp, last bool) (ref sandbox.Snapshot, err error) {
 	ctx, done, err := in.move(ctx, op)
 	if err != nil {
@@ -126,7 +126,7 @@ func (in *instance) copyHome(ctx context.Context, expires sandbox.Timestamp, tak
 }
 
 // move begins something that a removal cuts short and waits for, of an active
-// instance. One at a time: the caller has the turn.
+// instance. One at a time: the caller has capturing's token.
 func (in *instance) move(ctx context.Context, op sandbox.Operation) (context.Context, func(), error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -133,6 +133,7 @@ func TestDurable_RoundTrip(t *testing.T) {
 		fork := resumed(t, p, r, cloned.Value)
 		check(fork, same+` && [ $(cat f) = early ] && echo forked >f`)
 		check(first, `[ $(cat f) = changed ]`)
+		check(resumed(t, p, r, cloned.Value), `[ $(cat f) = early ]`)
 		for _, ref := range []sandbox.Snapshot{cloned.Value, late} {
 			if err := errors.Join(p.DestroySnapshot(t.Context(), ref.SnapshotID), p.DestroySnapshot(t.Context(), ref.SnapshotID)); err != nil {
 				t.Error(err)

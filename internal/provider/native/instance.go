@@ -61,8 +61,9 @@ type instance struct {
 
 	kept      *snapshot.Hold    // of an instance that is being resumed, until it is made
 	volume    *volume.Volume    // the mounted home of a durable instance
-	capturing chan struct{}     // holds a token for each capture, release and publication, and has room for one
-	released  *sandbox.Snapshot // of a release whose removal failed, for the next; with capturing's token
+	capturing chan struct{}     // holds a token for each capture, durable release and publication, and has room for one
+	releasing chan struct{}     // holds a token for each release, and has room for one
+	released  *sandbox.Snapshot // of a release whose removal failed, for the next; with releasing's token
 	removing  chan struct{}     // holds a token for each removal, and has room for one
 }
 
@@ -70,7 +71,7 @@ func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest,
 	return &instance{
 		p: p, id: id, request: r, digest: profileDigest(r.Profile), image: root, env: root.Config.Env,
 		trees: trees(r.Mounts), state: sandbox.StateProvisioning, roots: map[string]*contain.Root{},
-		removing: make(chan struct{}, 1), capturing: make(chan struct{}, 1),
+		removing: make(chan struct{}, 1), capturing: make(chan struct{}, 1), releasing: make(chan struct{}, 1),
 		writes: map[*activeWrite]bool{},
 	}
 }

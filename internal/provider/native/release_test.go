@@ -180,6 +180,25 @@ func TestRelease_OneWins(t *testing.T) {
 	})
 }
 
+// TestRelease_OfZeroRetentionWaitsForNoCapture: nothing is kept of it, so a batch
+// whose files could not be put back is no reason for it to stay.
+func TestRelease_OfZeroRetentionWaitsForNoCapture(t *testing.T) {
+	drivers(t, func(t *testing.T, p *Provider) {
+		id := activated(t, p)
+		in, err := p.find(sandbox.OpRelease, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.capturing <- struct{}{}
+		if _, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{}); err != nil {
+			t.Error(err)
+		}
+		if left := census(t, p); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 // TestRelease_WhoGivesUp: before the snapshot nothing has happened, and after it all
 // is carried out.
 func TestRelease_WhoGivesUp(t *testing.T) {

@@ -168,3 +168,43 @@ func TestRemove_EndsTheMachineUnderWhatDoesNotSettle(t *testing.T) {
 		<-settled
 	})
 }
+
+// TestSnapshot_OfAMachineThatDoesNotComeToRest: who asked gives up, and all goes on.
+func TestSnapshot_OfAMachineThatDoesNotComeToRest(t *testing.T) {
+	durableDrivers(t, func(t *testing.T, p *Provider) {
+		id := durableInstance(t, p, retained(p))
+		in, err := p.find(sandbox.OpSnapshot, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resume, err := in.machine.Pause(t.Context()) // one at a time: a second does not come to be
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for _, op := range []sandbox.Operation{sandbox.OpSnapshot, sandbox.OpRelease} {
+			var err error
+			if op == sandbox.OpSnapshot {
+				_, err = p.Snapshot(ctx, id, sandbox.SnapshotRequest{ExpiresAt: later(time.Hour)})
+			} else {
+				_, err = p.Release(ctx, id, sandbox.ReleaseRequest{ExpiresAt: later(time.Hour)})
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sandbox.Failed(op, sandbox.ReasonProviderError, nil)) {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+		noneIsKept(t, p)
+		if err := resume(); err != nil {
+			t.Fatal(err)
+		}
+		mustExit(t, sh(t, p, id, "true"), 0)
+		h, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: later(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -30,7 +30,7 @@ func (p *Provider) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbo
 	if err := r.Validate(); err != nil {
 		return none, sandbox.Failed(op, sandbox.ReasonInvalidRequest, err)
 	}
-	leave, err := in.turn(ctx)
+	leave, err := turn(ctx, in.capturing)
 	if err != nil {
 		return none, translated(op, "", err)
 	}
@@ -136,7 +136,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 	if err != nil {
 		return none, err
 	}
-	leave, err := in.turn(ctx)
+	leave, err := turn(ctx, in.releasing)
 	if err != nil {
 		return none, translated(op, "", err)
 	}
@@ -152,6 +152,11 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 		Rollback: func(context.Context) error { return nil },
 	}
 	if in.durable() {
+		captured, err := turn(ctx, in.capturing) // to the end: nothing more can be captured
+		if err != nil {
+			return none, translated(op, "", err)
+		}
+		defer captured()
 		ref, err := in.settle(ctx, r)
 		if err != nil {
 			return none, err
@@ -171,7 +176,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 }
 
 // settle takes the last snapshot of an instance, or finds the one that an earlier
-// release took. The caller has the turn.
+// release took. The caller has both tokens.
 func (in *instance) settle(ctx context.Context, r sandbox.ReleaseRequest) (sandbox.Snapshot, error) {
 	const op = sandbox.OpRelease
 	err := r.Validate()
