@@ -84,3 +84,43 @@ func TestAFullDisk(t *testing.T) {
 		t.Error(err) // a full disk is no reason not to make room
 	}
 }
+
+// TestCapture_NotAcknowledgedIsNotThere: a snapshot that is in its place and cannot be
+// forced to the disk goes in one step, as it came.
+func TestCapture_NotAcknowledgedIsNotThere(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	c, steps := noon(), []string{}
+	s, err := Open(t.TempDir(), Options{Now: c.now, Step: func(step string) {
+		if steps = append(steps, step); step == "capture: renamed" { // nothing can be opened any more
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := s.Capture(t.Context(), reference(c.in(time.Hour)), plan, Source{Form: FormImage, Path: image(t)})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("acknowledged %+v, %v", ref, err)
+	}
+	if names, err := os.ReadDir(s.path("snapshots")); err != nil || len(names) != 0 {
+		t.Errorf("there: %v, %v", names, err)
+	}
+	if last := steps[len(steps)-1]; last != "destroy: renamed" {
+		t.Errorf("the last step is %q", last)
+	}
+	if _, err := s.Sweep(t.Context(), c.in(0), c.in(0), nil); err != nil {
+		t.Error(err)
+	}
+	if got := left(t, s.dir); got != nil {
+		t.Errorf("left: %v", got)
+	}
+}

@@ -16,7 +16,8 @@ type stage struct {
 	id   sandbox.SnapshotID
 	dir  string
 	held *os.File // the directory, locked: somebody is at work in it
-	done bool
+	// How far it came: whole and in its place, acknowledged.
+	renamed, done bool
 }
 
 // stage begins a snapshot of a new id.
@@ -78,7 +79,7 @@ func (st *stage) publish(content *os.File, m *Manifest) error {
 	if err := os.Rename(st.dir, to); err != nil {
 		return err
 	}
-	st.dir = to // from here on close removes it from there
+	st.renamed = true // from here on others find it
 	s.opt.Step(st.op + ": renamed")
 	if err := syncDir(s.path("snapshots")); err != nil {
 		return err
@@ -91,7 +92,13 @@ func (st *stage) publish(content *os.File, m *Manifest) error {
 // close ends the work, and removes what was not published.
 func (st *stage) close() error {
 	var err error
-	if !st.done {
+	switch {
+	case st.done:
+	case st.renamed: // somebody may have it open: it goes as it came, in one step
+		if _, err = st.s.unpublish(st.id); err == nil {
+			err = st.s.discard(st.id)
+		}
+	default:
 		err = os.RemoveAll(st.dir)
 	}
 	return errors.Join(err, st.held.Close())

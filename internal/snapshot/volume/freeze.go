@@ -64,7 +64,8 @@ var (
 //
 // A writer can make the kernel wait for ever, so after 5 s, or when ctx is done,
 // Freeze gives up; writers are held up all the same until the one who does not end
-// is gone, and then go on.
+// is gone, and then go on. Nor can the process end before that, killed or not: whoever
+// can has the writers stand still first.
 //
 // Errors: ErrRestless; ErrLost, for good; the context's; host errors. On an error
 // nothing is frozen.
