@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -69,7 +70,9 @@ func Note(dir string, r Record, c Ran) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(line, '\n')) // one write: lines of two commands do not mix
+	// One write, so that lines of two commands do not mix; and a line of its own behind
+	// what a crash has torn.
+	_, err = fmt.Fprintf(f, "\n%s\n", line)
 	return errors.Join(err, f.Close())
 }
 

@@ -26,6 +26,9 @@ func TestCommands(t *testing.T) {
 	ended := begun
 	ended.EndedAt, ended.Cause, ended.Exit, ended.OutputBytes = "2026-01-01T00:00:01.000Z", "exited", sandbox.Exit{ExitCode: &code}, 7
 	other := Ran{ID: "cmd_2", Command: []string{strings.Repeat("é", maxArgv)}, StartedAt: "2026-01-01T00:00:02.000Z"}
+	if err := os.WriteFile(placeOf(dir, "kept").file(commandsName), []byte(`{"id":"cmd_0","argv":["tor`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []Ran{begun, other, ended} {
 		if err := errors.Join(Note(dir, kept, c), Note(dir, zdr, c)); err != nil {
 			t.Fatal(err)
