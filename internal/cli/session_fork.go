@@ -118,14 +118,15 @@ func (a *app) captured(ctx context.Context, dir, id string) (from keeper.Record,
 	if err != nil {
 		return from, nil, err
 	}
-	defer s.Close()
 	if from = s.Record; !from.Keeps() {
+		_ = s.Close()
 		return from, nil, argument.Wrong("session %s: expected one that was started with --keep; of the machine of this one nothing can be kept", id)
 	}
 	in := *from.Instance
 	taken, err := whileKept(ctx, s, func(ctx context.Context) (sandbox.Snapshot, error) {
 		return a.sessionRunner(s, in.Target).Capture(ctx, in, from.KeepUntil(time.Now()))
 	})
+	closed(s, err)
 	if err != nil {
 		return from, nil, fmt.Errorf("session %s: %w", id, err)
 	}

@@ -124,8 +124,8 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 	if err != nil {
 		return sessionLine{}, err
 	}
-	defer s.Close()
 	if !s.Record.Keeps() {
+		_ = s.Close()
 		return sessionLine{}, argument.Wrong("session %s: expected one that was started with --keep; the machine of this one leaves nothing", id)
 	}
 	line, err := a.decidedInAll(ctx, dir, id)
@@ -141,6 +141,7 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 	_, err = whileKept(ctx, s, func(ctx context.Context) (sandbox.Snapshot, error) {
 		return a.sessionRunner(s, in.Target).Settle(ctx, in, until)
 	})
+	closed(s, err)
 	if err != nil {
 		return sessionLine{}, a.notPaused(dir, id, err)
 	}
@@ -159,6 +160,14 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 		sayModel(a.stderr, "session "+id, done.Model)
 	}
 	return done, nil
+}
+
+// closed ends the calls of a session, but for one whose keeper is gone: a client waits
+// for what that will not answer any more.
+func closed(s *keeper.Session, err error) {
+	if !keeper.Dead.Is(err) {
+		_ = s.Close()
+	}
 }
 
 // notPaused is why a session could not be paused, by what became of it.
@@ -216,6 +225,9 @@ func (a *app) sessionResume(ctx context.Context, dir, id string, lasts time.Dura
 	_, err = whileKept(ctx, s.Session, func(ctx context.Context) (sandbox.Instance, error) {
 		return a.sessionRunner(s.Session, r.Instance.Target).Resume(ctx, *r.Instance, *r.Snapshot, runner.Holder{SessionID: id, LeaseID: r.LeaseID, ExpiresAt: r.ExpiresAt})
 	})
+	if keeper.Dead.Is(err) {
+		return sessionLine{}, fmt.Errorf("session %s is paused as before: its keeper was killed; checkfu sweep removes what is left of its machine", id)
+	}
 	if err != nil {
 		err = fmt.Errorf("session %s is paused as before: %w", id, err)
 	}

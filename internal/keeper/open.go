@@ -77,11 +77,17 @@ func Open(ctx context.Context, dir, id string) (*Session, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	s, err := call(ctx, dir, l.Record)
-	if err != nil {
-		return nil, &Error{Kind: Silent, SessionID: id, Err: err}
+	// A client would ask a keeper that has died meanwhile until the bound is over.
+	calling, over := (&Session{Record: l.Record, stateDir: dir}).While(ctx)
+	defer over()
+	s, err := call(calling, dir, l.Record)
+	switch {
+	case err == nil:
+		return s, nil
+	case Dead.Is(context.Cause(calling)):
+		return nil, context.Cause(calling)
 	}
-	return s, nil
+	return nil, &Error{Kind: Silent, SessionID: id, Err: err}
 }
 
 // call dials the keeper of r.

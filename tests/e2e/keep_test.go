@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -256,6 +257,25 @@ func TestOneCommandAtATimeHasASession(t *testing.T) {
 	nothingKept(t)
 }
 
+// keeperOf is the process that a session's record names while it has one; 0 is none.
+func keeperOf(id string) int {
+	var doc struct {
+		PID   int
+		State string
+	}
+	text, err := os.ReadFile(filepath.Join(state, "sessions", id, "record.json"))
+	if err != nil || json.Unmarshal(text, &doc) != nil || doc.State == "paused" {
+		return 0
+	}
+	return doc.PID
+}
+
+// alive is whether a command that was started has not ended; it is not waited for.
+func alive(cmd *exec.Cmd) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	return err == nil && !strings.Contains(string(text), ") Z ")
+}
+
 // A command or a keeper that is killed at any moment loses nothing that was
 // acknowledged, and leaves nothing that no session has.
 func TestAKilledCommandLosesNothing(t *testing.T) {
@@ -279,34 +299,40 @@ func TestAKilledCommandLosesNothing(t *testing.T) {
 			return false
 		})
 	}
-	for i, verb := range []string{"resume", "pause", "fork", "resume", "pause"} {
-		moments := []time.Duration{20, 60}
-		for _, after := range moments[:1+i/3] {
-			what := fmt.Sprintf("%s killed after %v", verb, after*time.Millisecond)
-			if verb == "pause" {
-				resume(t, id)
-			}
-			cmd := command(t, "session", verb, id)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(after * time.Millisecond) // not a wait: a moment to die at
-			if i > 2 {                           // the keeper, and who asked it fails or was faster
-				if pid := sessions(t)[id].KeeperPID; pid != 0 {
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
-			} else {
-				_ = cmd.Process.Kill()
-			}
-			_ = cmd.Wait()
-			// What it had begun may be ending still.
-			eventually(t, what+": it is resumed", func() bool { recover(what); return run(t, "session", "resume", id).code == 0 })
-			is(t, id, "active")
-			if got := inside(t, id, "cat n"); got != "kept\n" {
-				t.Fatalf("%s: %q", what, got)
-			}
-			pause(t, id)
+	for _, c := range []struct {
+		verb   string
+		keeper bool // is killed, and who asked it fails or was faster
+		after  time.Duration
+	}{
+		{"resume", false, 20}, {"pause", false, 20}, {"fork", false, 10}, {"resume", true, 10}, {"pause", true, 10},
+	} {
+		if c.verb == "pause" {
+			resume(t, id)
 		}
+		cmd := command(t, "session", c.verb, id)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		victim := cmd.Process.Pid
+		if c.keeper {
+			eventually(t, "it has a keeper, or had", func() bool {
+				victim = keeperOf(id)
+				return victim != 0 || !alive(cmd)
+			})
+		}
+		time.Sleep(c.after * time.Millisecond) // not a wait: a moment to die at
+		if !c.keeper || victim == keeperOf(id) && victim != 0 {
+			_ = syscall.Kill(victim, syscall.SIGKILL)
+		}
+		_ = cmd.Wait()
+		// What it had begun may be ending still.
+		what := fmt.Sprintf("%+v", c)
+		eventually(t, what+": it is resumed", func() bool { recover(what); return run(t, "session", "resume", id).code == 0 })
+		is(t, id, "active")
+		if got := inside(t, id, "cat n"); got != "kept\n" {
+			t.Fatalf("%s: %q", what, got)
+		}
+		pause(t, id)
 	}
 	var left []string
 	defer func() {
