@@ -185,3 +185,56 @@ func TestDial_Close(t *testing.T) {
 	}
 	exit()
 }
+
+// Whoever has the workload's user can speak in its place: what he says is bounded,
+// and nothing that he leaves out is taken for an end.
+func TestConnection_WhatIsSaidBesides(t *testing.T) {
+	for _, c := range []struct {
+		status, out string
+		want        string // of the refusal, "" for a connection
+		end         error
+	}{
+		{"\x01\x02", "all", "", io.EOF},
+		{"\x01", "half", "", ErrCut},
+		{"\x01\x01", "half", "", ErrCut},
+		{"\x01\x00\x02", "half", "", ErrCut},
+		{"", "", "guest: not connected", nil},
+		{"\x02\x01", "", "guest: not connected: \x02\x01", nil},
+		{"checkfu-init: connect: connection refused\n", "", "guest: not connected: connect: connection refused", nil},
+		{strings.Repeat("x", 60000), "", "guest: not connected: " + strings.Repeat("x", dialTextBound), nil},
+	} {
+		var ours, theirs [3]*os.File
+		for i := range ours {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ours[i], theirs[i] = r, w; i == 0 {
+				ours[i], theirs[i] = w, r
+			}
+		}
+		io.WriteString(theirs[1], c.out)
+		io.WriteString(theirs[2], c.status)
+		for _, f := range theirs {
+			f.Close()
+		}
+		conn := NewConnection(ours[0], ours[1], ours[2])
+		err := conn.Connected()
+		if c.want != "" {
+			if err == nil || err.Error() != c.want {
+				t.Errorf("%.80q: %v", c.status, err)
+			}
+		} else if err != nil {
+			t.Errorf("%.80q: %v", c.status, err)
+		} else {
+			buffer := make([]byte, 16)
+			n, err := io.ReadFull(conn, buffer[:len(c.out)])
+			if _, end := conn.Read(buffer); err != nil || string(buffer[:n]) != c.out || end != c.end {
+				t.Errorf("%.80q: %q, %v, %v", c.status, buffer[:n], err, end)
+			}
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -142,6 +142,9 @@ func TestShell(t *testing.T) {
 		p.sees("/tmp\r\n")
 		p.sees("/dev/pts/")
 		p.sees("30 100\r\nxterm-256color\r\n")
+		// It is the machine's own terminal, and the only one that there is.
+		p.types("ls /dev/pts | grep -c '[0-9]'; readlink /proc/self/fd/2\n")
+		p.sees("1\r\n/dev/pts/0\r\n")
 		p.resizes(45, 120)
 		p.types("while [ \"$(stty size)\" != '45 120' ]; do sleep 0.1; done; echo re''sized\n")
 		p.sees("resized\r\n")
