@@ -111,38 +111,48 @@ func takeTree(ctx context.Context, src Source, to *os.File) (int64, []Chunk, err
 // takeImage takes what the filesystem in an image says is used: what its session
 // deleted stays behind. An image that is no filesystem is taken whole.
 func takeImage(ctx context.Context, src Source, to *os.File) (int64, []Chunk, error) {
-	image, size, err := openImage(src.Path)
+	from, size, err := openImage(src.Path)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer image.Close()
-	from := image
+	defer from.Close()
 	if err := from.Sync(); err != nil { // likewise
 		return 0, nil, err
 	}
-	into := to
 	shared, err := share(from, to)
 	if err != nil {
 		return 0, nil, err
 	}
 	if shared { // to is one moment's from here on
 		src.taken()
-		from, into = to, nil
+		chunks, err := strip(ctx, to, size)
+		return size, chunks, err
 	}
 	used, err := volume.ReadUsed(from, size)
 	if err != nil {
 		return 0, nil, err
 	}
-	if shared {
-		if err := erase(to, used); err != nil {
-			return 0, nil, err
-		}
-	}
-	chunks, err := pass{from: from, size: size, to: into, used: used, soon: true}.run(ctx)
-	if err == nil && !shared {
+	chunks, err := pass{from: from, size: size, to: to, used: used, soon: true}.run(ctx)
+	if err == nil {
 		src.taken()
 	}
 	return size, chunks, err
+}
+
+// strip makes holes of what is not used in an image of so many bytes, and digests it.
+// It is on the disk then: one waits for that while the other waits for a core.
+func strip(ctx context.Context, image *os.File, size int64) ([]Chunk, error) {
+	used, err := volume.ReadUsed(image, size)
+	if err == nil {
+		err = erase(image, used)
+	}
+	if err != nil {
+		return nil, err
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- image.Sync() }()
+	chunks, err := pass{from: image, size: size}.run(ctx)
+	return chunks, joined(err, <-synced)
 }
 
 // openImage opens a regular file, and nothing that a link leads to.

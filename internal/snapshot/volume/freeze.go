@@ -76,7 +76,7 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 	}
 	written, frozen, abandoned := make(chan error), make(chan error), make(chan struct{})
 	go func() {
-		err := v.sound() // most is written before anybody is held up
+		err := v.settled(false) // most is written before anybody is held up
 		select {
 		case written <- err:
 		case <-abandoned:
@@ -117,10 +117,10 @@ func (v *Volume) Freeze(ctx context.Context) (*Frozen, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrRestless, v.at, ctx.Err())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("ioctl FIFREEZE of %s: %w", v.at, err), v.sound(), root.Close())
+		return nil, errors.Join(fmt.Errorf("ioctl FIFREEZE of %s: %w", v.at, err), v.settled(true), root.Close())
 	}
 	f := &Frozen{root: root}
-	if err := v.sound(); err != nil {
+	if err := v.settled(true); err != nil {
 		_, thawed := f.Thaw()
 		return nil, errors.Join(err, thawed)
 	}
@@ -142,10 +142,11 @@ func (v *Volume) again() (*os.File, error) {
 	return os.NewFile(uintptr(fd), v.at), nil
 }
 
-// sound says what was lost since the mount. Each of the three knows of writes that
-// the others do not: the filesystem of the files' bytes, the device of its own form,
-// the image of what the host's disk took.
-func (v *Volume) sound() error {
+// settled writes out what was written, to the host's disk if all is set, and says what
+// was lost since the mount. Each of the three files knows of writes that the others do
+// not: the filesystem of the files' bytes, the device of its own form, the image of
+// what the host's disk took.
+func (v *Volume) settled(all bool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lost != nil {
@@ -155,8 +156,13 @@ func (v *Volume) sound() error {
 		return fmt.Errorf("%s: %w", v.at, os.ErrClosed)
 	}
 	var st unix.Statfs_t
-	err := errors.Join(os.NewSyscallError("syncfs", unix.Syncfs(int(v.root.Fd()))), v.device.Sync(), v.image.Sync(),
-		os.NewSyscallError("fstatfs", unix.Fstatfs(int(v.root.Fd()), &st)))
+	err := errors.Join(os.NewSyscallError("syncfs", unix.Syncfs(int(v.root.Fd()))), os.NewSyscallError("fstatfs", unix.Fstatfs(int(v.root.Fd()), &st)))
+	if all {
+		err = errors.Join(err, v.device.Sync(), v.image.Sync())
+	} else {
+		const everything = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+		err = errors.Join(err, os.NewSyscallError("sync_file_range", unix.SyncFileRange(int(v.image.Fd()), 0, 0, everything)))
+	}
 	if err == nil && st.Flags&unix.ST_RDONLY != 0 {
 		err = errors.New("the kernel made it read-only")
 	}
