@@ -112,7 +112,7 @@ func (a *app) forward(ctx context.Context, id string, ports []string, quiet bool
 	}
 	serving.Wait()
 	if keeper.Dead.Is(context.Cause(kept)) {
-		return fmt.Errorf("session %s has ended", id)
+		return fmt.Errorf("session %s has no machine any more", id) // ended, or paused
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func TestForward(t *testing.T) {
 		cmd, log, _ = forwarding(t, id, "8080:0")
 		mustRun(t, "session", "rm", id)
 		_ = cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != 125 || log.String() != "checkfu: session "+id+" has ended\n" {
+		if code := cmd.ProcessState.ExitCode(); code != 125 || log.String() != "checkfu: session "+id+" has no machine any more\n" {
 			t.Errorf("%d, %s", code, log)
 		}
 		nothingLeft(t)
