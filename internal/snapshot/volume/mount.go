@@ -35,7 +35,10 @@ func Attach(image string) (*Volume, error) {
 // options of the mount. A session does not outlive its host, so its fsync need not
 // reach the host's disk, and no workload can make that disk wait for it; Freeze writes
 // everything. Tables that were never written are not written for nothing.
-const options = "errors=remount-ro,noinit_itable,nobarrier"
+//
+// No two files share a block of attributes: one of them that is open without a name
+// when the image is copied would leave a wrong count behind, and Check does not guess.
+const options = "errors=remount-ro,noinit_itable,nobarrier,no_mbcache"
 
 // Mount mounts an attached image, once. Whoever unmounts it ends its loop device too,
 // as soon as the Volume is closed.
