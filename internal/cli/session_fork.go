@@ -128,7 +128,7 @@ func (a *app) captured(ctx context.Context, dir, id string) (from keeper.Record,
 	})
 	closed(s, err)
 	if err != nil {
-		return from, nil, fmt.Errorf("session %s: %w", id, err)
+		return from, nil, fmt.Errorf("session %s: %w (%s says more)", id, err, keeper.LogPath(dir, id))
 	}
 	from.Snapshot = &taken
 	return from, func(ctx context.Context) error {

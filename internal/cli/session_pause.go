@@ -181,7 +181,7 @@ func (a *app) notPaused(dir, id string, err error) error {
 	case l.State == keeper.StateLost:
 		return fmt.Errorf("session %s: its keeper ended while it was paused: checkfu session resume %s goes back to what was kept last: %w", id, id, err)
 	}
-	return fmt.Errorf("session %s goes on: %w", id, err)
+	return fmt.Errorf("session %s goes on: %w (%s says more)", id, err, keeper.LogPath(dir, id))
 }
 
 // leftBound is how long a keeper that has said that it is done has to end.

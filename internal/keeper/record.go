@@ -99,6 +99,9 @@ func sessionsDir(dir string) string     { return filepath.Join(dir, "sessions") 
 func placeOf(dir, id string) place      { return place{filepath.Join(sessionsDir(dir), id)} }
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
 
+// LogPath is where a session keeps what no caller is told.
+func LogPath(dir, id string) string { return placeOf(dir, id).file(logName) }
+
 const (
 	lockName   = "lock"
 	recordName = "record.json"
