@@ -36,7 +36,11 @@ func claim(dir string, r Record) (place, *os.File, error) {
 		err = os.Rename(unborn.dir, born.dir)
 	}
 	if err == nil {
-		return born, lock, nil
+		if err = errors.Join(syncDir(root), syncDir(dir)); err == nil {
+			return born, lock, nil
+		}
+		// A power loss could take it from who is told of it.
+		unborn = born
 	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
 		err = &Error{Kind: Exists, SessionID: r.SessionID}
