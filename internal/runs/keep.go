@@ -72,14 +72,18 @@ func (r *Run) Patch() io.Writer { return &r.patch }
 func (r *Run) Base() io.Writer { return &r.base }
 
 // End completes the entry: change fills in how the Run ended, record is the Run's.
-// Everything is on the disk when it returns. Without whole a change is not kept.
+// Everything is on the disk when it returns. Without whole a change is not kept, and
+// of a Run with a repository the entry says so: half of a change is not none.
 // Errors: the operating system's; the entry then stays without an end.
 func (r *Run) End(record []byte, whole bool, change func(*Entry)) error {
 	e := r.entry
 	change(&e)
 	lost := errors.Join(r.patch.end(whole), r.base.end(whole && r.patch.err == nil))
 	e.PatchBytes, e.BaseBytes = r.patch.size, r.base.size
-	if lost != nil {
+	switch {
+	case !whole && e.Repo != nil: // a machine can bring this about
+		e.NotKept = "its changes were not collected in full"
+	case lost != nil:
 		e.NotKept = lost.Error()
 	}
 	e.FinishedAt = sandbox.At(time.Now())

@@ -155,14 +155,19 @@ func (k *Kept) Close() error { return k.lock.Close() }
 func (k *Kept) Record() ([]byte, error) { return read(k.at, recordName) }
 
 // Patch opens the change.
-// Errors: fs.ErrNotExist where there is none.
-func (k *Kept) Patch() (*os.File, error) { return k.part(patchName) }
+// Errors: fs.ErrNotExist where there is none, which is so for a lost Run.
+func (k *Kept) Patch() (*os.File, error) { return k.part(patchName, k.PatchBytes) }
 
 // Base opens what the change began with.
 // Errors: as Patch.
-func (k *Kept) Base() (*os.File, error) { return k.part(baseName) }
+func (k *Kept) Base() (*os.File, error) { return k.part(baseName, k.BaseBytes) }
 
-func (k *Kept) part(name string) (*os.File, error) {
+// part opens a file that the entry says is kept. One of which it says nothing is half
+// of what its writer, who was killed, meant to write.
+func (k *Kept) part(name string, size int64) (*os.File, error) {
+	if size == 0 {
+		return nil, fs.ErrNotExist
+	}
 	return os.OpenFile(filepath.Join(k.at, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 

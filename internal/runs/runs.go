@@ -79,7 +79,7 @@ type Entry struct {
 	PatchPath  string            `json:"patch_path,omitzero"`  // absolute; "-" is standard output
 	PatchBytes int64             `json:"patch_bytes,omitzero"` // of the one that is kept here
 	BaseBytes  int64             `json:"base_bytes,omitzero"`
-	NotKept    string            `json:"not_kept,omitzero"` // why patch or base is not here
+	NotKept    string            `json:"not_kept,omitzero"` // why patch or base is not here, whole
 }
 
 // Repo is the tree that a Run began with.

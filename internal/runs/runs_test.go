@@ -66,6 +66,17 @@ func TestHistory(t *testing.T) {
 	if err := errors.Join(replace(cut.at, recordName, []byte("{}")), cut.Close()); err != nil {
 		t.Fatal(err)
 	}
+	for _, n := range []int{4, 5} { // half of a patch is none
+		k, err := Open(dir, id(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, perr := k.Patch()
+		_, berr := k.Base()
+		if !errors.Is(perr, os.ErrNotExist) || !errors.Is(berr, os.ErrNotExist) || k.Close() != nil {
+			t.Errorf("%s: %v, %v", id(n), perr, berr)
+		}
+	}
 	begin(t, dir, 6).Close()
 	if err := os.WriteFile(filepath.Join(placeOf(dir, id(6)), entryName), []byte(`{"schema":"checkfu.run.v9"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -174,20 +185,30 @@ func TestLatestIsTheNewestThatEnded(t *testing.T) {
 
 // What cannot be kept is told, and never fails the Run.
 func TestPartsAreBounded(t *testing.T) {
+	repo := &Repo{Dir: "/r"}
 	for name, c := range map[string]struct {
 		patch, base int
 		whole       bool
+		repo        *Repo
 		want        string
 	}{
-		"both":              {10, 20, true, ""},
-		"at the bound":      {MaxPart, 1, true, ""},
-		"patch over it":     {MaxPart + 1, 1, true, "patch: larger than 64 MiB"},
-		"base over it":      {1, MaxPart + 1, true, "base: larger than 64 MiB"},
-		"half a collection": {10, 20, false, ""},
+		"both":                    {10, 20, true, repo, ""},
+		"nothing changed":         {0, 0, true, repo, ""},
+		"at the bound":            {MaxPart, 1, true, repo, ""},
+		"patch over it":           {MaxPart + 1, 1, true, repo, "patch: larger than 64 MiB"},
+		"base over it":            {1, MaxPart + 1, true, repo, "base: larger than 64 MiB"},
+		"half a collection":       {10, 20, false, repo, "its changes were not collected in full"},
+		"half of a large one":     {MaxPart + 1, 1, false, repo, "its changes were not collected in full"},
+		"none of a collection":    {0, 0, false, repo, "its changes were not collected in full"},
+		"no repository, no patch": {0, 0, false, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			r := begin(t, dir, 1)
+			r, err := Begin(dir, Entry{RunID: id(1), Provider: "memory", Command: []string{"make"}, Repo: c.repo})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { r.Close() })
 			block := make([]byte, 1<<20)
 			for _, p := range []struct {
 				w io.Writer
