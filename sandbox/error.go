@@ -42,6 +42,7 @@ const (
 	ReasonProcessLost               = "process_lost"
 	ReasonInstanceLost              = "instance_lost"
 	ReasonIndeterminate             = "indeterminate"
+	ReasonNotRemoved                = "not_removed" // a release has taken its snapshot, and could not remove the instance
 	ReasonChanged                   = "changed"
 	ReasonProviderError             = "provider_error"
 	ReasonInvalidRequest            = "invalid_request"   // the request itself is malformed; Err is the *Invalid

@@ -15,11 +15,16 @@ type guard struct {
 	sandbox.Provider
 	in   Inputs
 	hold func(sandbox.Instance) error // makes it known on disk
-	// settled makes known on disk what a release has kept.
-	settled func(context.Context, sandbox.Snapshot) error
+	// settled makes known on disk what a release has kept of a machine.
+	settled func(context.Context, *sandbox.Instance, sandbox.Snapshot) error
+	// leaving makes known that a release has kept all, until then, and could not
+	// remove the machine.
+	leaving func(until sandbox.Timestamp)
 	// left is how long the session lasts; past that there is nothing to be kept.
 	left func() time.Duration
 	log  func(error)
+
+	releasing chan struct{} // its token: one release at a time, to its end
 
 	mu      sync.Mutex
 	busy    bool // a machine is being made
@@ -34,7 +39,7 @@ type guard struct {
 func newGuard(p sandbox.Provider, in Inputs, hold func(sandbox.Instance) error, log func(error)) *guard {
 	return &guard{
 		Provider: p, in: in, hold: hold, log: log, gone: make(chan struct{}), changed: func() {},
-		left: func() time.Duration { return quietBound },
+		left: func() time.Duration { return quietBound }, leaving: func(sandbox.Timestamp) {}, releasing: make(chan struct{}, 1),
 	}
 }
 
@@ -196,32 +201,6 @@ func (g *guard) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox.Ha
 	return h, nil
 }
 
-// Release is the provider's, and the end of the machine. Of a session that keeps
-// what is in it it is a pause: the snapshot is the session's from then on, and on
-// its record before anybody hears of it.
-func (g *guard) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
-	if g.in.KeepMillis > 0 {
-		g.quiet(ctx)
-	}
-	h, err := g.Provider.Release(ctx, id, r)
-	if err != nil {
-		g.log(err)
-		return h, err
-	}
-	defer g.went(id)
-	if s := h.Value.Snapshot; s != nil && g.in.KeepMillis > 0 {
-		if err := g.settled(ctx, *s); err != nil {
-			g.log(err)
-			return sandbox.Handoff[sandbox.Released]{}, sandbox.Failed(sandbox.OpRelease, sandbox.ReasonProviderError, err)
-		}
-		// It is all that there is of the session, and goes with that alone.
-		h.Rollback = func(context.Context) error {
-			return sandbox.Conflict(sandbox.OpRelease+"_rollback", "a snapshot of nobody", "that of session "+g.in.SessionID)
-		}
-	}
-	return h, nil
-}
-
 // Snapshot is the provider's. Why one could not be made is written down: a wire
 // carries its name alone.
 func (g *guard) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbox.SnapshotRequest) (sandbox.Handoff[sandbox.Snapshot], error) {
@@ -230,23 +209,6 @@ func (g *guard) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbox.S
 		g.log(err)
 	}
 	return h, err
-}
-
-// quietBound is how long the live process has to end by itself before a pause.
-const quietBound = 5 * time.Second
-
-// quiet asks the live process to end, as a host does that goes down. One that does
-// not goes with its machine.
-func (g *guard) quiet(ctx context.Context) {
-	l := g.process()
-	if l == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(quietBound, g.left()/2))
-	defer cancel()
-	if l.Signal(ctx, sandbox.SignalTerminate) == nil {
-		_, _ = l.Wait(ctx)
-	}
 }
 
 // Destroy is the provider's, and the end of the session.

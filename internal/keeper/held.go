@@ -110,7 +110,7 @@ func begun(r Record, now time.Time) (Record, error) {
 // on the disk when Pause returns.
 func (h *Held) Pause(in sandbox.Instance, s sandbox.Snapshot) error {
 	r := h.Record
-	r.State, r.Instance, r.Snapshot = StatePaused, &in, &s
+	r.State, r.Instance, r.Snapshot, r.Leaving = StatePaused, &in, &s, ""
 	if err := h.at.write(r); err != nil {
 		return err
 	}

@@ -22,12 +22,14 @@ type keeps struct {
 	dir      string
 	clock    manual
 	provider *memory.Provider
+	served   sandbox.Provider // that, or one over it
 }
 
 func newKeeps(t *testing.T) *keeps {
 	t.Helper()
 	k := &keeps{T: t, dir: stateDir(t), clock: manual{memory.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))}}
 	k.provider = memory.New(memory.Options{Clock: k.clock.Manual})
+	k.served = k.provider
 	t.Cleanup(func() {
 		if err := End(context.Background(), k.dir, "s", Ending{Reclaim: k.reclaim}); err != nil && !NotFound.Is(err) {
 			t.Error(err)
@@ -77,7 +79,7 @@ func (k *keeps) begin(resume bool) *life {
 	go func() {
 		kept := &keeper{in: in, cord: other, clock: k.clock}
 		err := kept.run(ctx, func(context.Context, Inputs) (*Opened, error) {
-			return &Opened{Provider: k.provider, Close: func() error { return nil }}, nil
+			return &Opened{Provider: k.served, Close: func() error { return nil }}, nil
 		})
 		other.Close()
 		l.done <- err

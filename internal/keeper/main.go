@@ -246,7 +246,7 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 		return err
 	}
 	k.guard = newGuard(opened.Provider, k.in, k.holds, k.log.note)
-	k.guard.settled, k.guard.left = k.settled, k.left
+	k.guard.settled, k.guard.leaving, k.guard.left = k.settled, k.leaving, k.left
 	present := &presence{tokens: tokens, clock: k.clock, process: k.guard.process, log: k.log.note, changed: make(chan struct{}, 1)}
 	k.guard.changed = present.look
 	srv, err := server.New(server.Options{
@@ -387,46 +387,6 @@ func (k *keeper) left() time.Duration {
 // 64 MiB a second.
 func ahead(life time.Duration, disk int64) time.Duration {
 	return min(life/10, time.Minute+time.Duration(disk>>26)*time.Second)
-}
-
-// pause keeps what is in the machine of a session that ends by itself. There is
-// nobody to be told: where it cannot be done, the log says why.
-func (k *keeper) pause(ctx context.Context) error {
-	k.mu.Lock()
-	wanted, until := k.kept && k.record.Keeps() && !k.paused, k.record.KeepUntil(k.clock.Now())
-	k.mu.Unlock()
-	in := k.guard.instance()
-	if !wanted || in == nil {
-		return nil
-	}
-	var err error
-	for range teardownTries {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseBound)
-		_, err = k.guard.Release(bound, in.InstanceID, sandbox.ReleaseRequest{ExpiresAt: until})
-		cancel()
-		if err == nil || k.guard.instance() == nil {
-			break
-		}
-	}
-	return err
-}
-
-// settled makes s all that there is of the session. What was kept before is
-// destroyed then, and not earlier.
-func (k *keeper) settled(ctx context.Context, s sandbox.Snapshot) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	r := k.record
-	last := r.Snapshot
-	r.State, r.Instance, r.Snapshot = StatePaused, k.guard.instance(), &s
-	if err := k.at.write(r); err != nil {
-		return err
-	}
-	k.record, k.paused = r, true
-	if last != nil {
-		k.log.note(k.guard.DestroySnapshot(ctx, last.SnapshotID))
-	}
-	return nil
 }
 
 // hang waits for the starter to keep the session. It is false where the starter

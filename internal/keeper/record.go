@@ -55,6 +55,10 @@ type Record struct {
 	// Snapshot is what was kept last and acknowledged: all that a paused session
 	// is, and where an active one falls back to when its keeper is killed.
 	Snapshot *sandbox.Snapshot `json:"snapshot,omitzero"`
+	// Leaving is the expiry of a snapshot that a pause of an active session has taken,
+	// and then could not remove the machine, which does nothing any more. A pause again
+	// goes on with the removal, and has this expiry.
+	Leaving sandbox.Timestamp `json:"leaving,omitzero"`
 }
 
 // MaxKeep bounds how long a snapshot of a session may be kept without being used.
@@ -66,6 +70,14 @@ func (r Record) Keeps() bool { return r.KeepMillis > 0 }
 // KeepUntil is when a snapshot ends that is made now.
 func (r Record) KeepUntil(now time.Time) sandbox.Timestamp {
 	return sandbox.At(now.Add(time.Duration(r.KeepMillis) * time.Millisecond))
+}
+
+// PauseUntil is the expiry that a pause has where nobody says another.
+func (r Record) PauseUntil(now time.Time) sandbox.Timestamp {
+	if r.Leaving != "" {
+		return r.Leaving
+	}
+	return r.KeepUntil(now)
 }
 
 // CheckID holds an id of a session to its form, which no path can misuse.
@@ -179,7 +191,8 @@ func parseRecord(body []byte) (r Record, err error) {
 	ok := r.Schema == RecordSchema && CheckID(r.SessionID) == nil && known &&
 		r.PID > 0 && r.CreatedAt.Valid() && r.ExpiresAt.Valid() && (r.State == StateStarting || r.Instance != nil) &&
 		r.KeepMillis >= 0 && r.KeepMillis <= MaxKeep.Milliseconds() && (r.State != StatePaused || r.Keeps() && r.Snapshot != nil) &&
-		(r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil)
+		(r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil) &&
+		(r.Leaving == "" || r.Leaving.Valid() && r.State == StateActive)
 	if !ok {
 		return Record{}, fmt.Errorf("not a %s record", RecordSchema)
 	}

@@ -125,9 +125,9 @@ func (p *Provider) DestroySnapshot(ctx context.Context, id sandbox.SnapshotID) e
 // 30 s, and the snapshot returned. The rollback of a settled snapshot removes it; the
 // instance does not return.
 // Errors: InstanceNotFound, LifecycleConflict, OperationFailed. A durable instance
-// that was captured and could not be removed is an error that names the snapshot: a
-// release again goes on with the removal and returns it; else it stays until a sweep
-// takes it.
+// that was captured and could not be removed is OperationFailed (not_removed), which
+// names the snapshot: a release again, with the same expiry, goes on with the removal
+// and returns it; else it stays until a sweep takes it.
 // Source: contract "The operations", row release.
 func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
 	const op = sandbox.OpRelease
@@ -168,7 +168,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 	defer cancel()
 	if err := p.destroy(ctx, op, id); err != nil {
 		if s := out.Value.Snapshot; s != nil {
-			err = sandbox.Failed(op, sandbox.ReasonProviderError, errors.Join(errors.New("snapshot "+string(s.SnapshotID)+" stays"), err))
+			err = sandbox.Failed(op, sandbox.ReasonNotRemoved, errors.Join(errors.New("snapshot "+string(s.SnapshotID)+" stays"), err))
 		}
 		return none, err
 	}
