@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,14 +123,15 @@ func tryCensus(ctx context.Context, script string, limit time.Duration) error {
 }
 
 // hostCensus names what a state directory has alive, but for the machines of
-// processes beside this one, which come and go as they like.
-func hostCensus(dir string, host all.Host) func(context.Context) ([]string, error) {
+// processes beside this one and those outside the area of o, which come and go as
+// they like.
+func hostCensus(dir string, o *all.Opened) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
-		machines, err := host.List(ctx)
+		machines, err := o.Host.List(ctx)
 		if err != nil {
 			return nil, err
 		}
-		var others []string
+		others := outside(dir, o.Dir)
 		for _, m := range machines {
 			if m.Owned && m.OwnerPID != int64(os.Getpid()) {
 				others = append(others, string(m.InstanceID))
@@ -137,4 +139,17 @@ func hostCensus(dir string, host all.Host) func(context.Context) ([]string, erro
 		}
 		return lab.Census(dir, others...), nil
 	}
+}
+
+// outside names the instances of a state directory that are not below area. Before it
+// has a record, an instance's directory has a prefix to its id.
+func outside(dir, area string) []string {
+	var ids []string
+	found, _ := filepath.Glob(filepath.Join(dir, "*", "instances", "*")) // nothing where dir is no pattern of itself
+	for _, path := range found {
+		if !strings.HasPrefix(path, area+"/") {
+			ids = append(ids, strings.TrimPrefix(filepath.Base(path), ".new-"))
+		}
+	}
+	return ids
 }

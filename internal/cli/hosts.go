@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -19,8 +20,9 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// eachHost calls do with every provider whose machines lie on this host. One
-// that fails does not keep the others.
+// eachHost calls do with every provider whose machines lie on this host, in each area
+// where it has any: what is served and tested is on the disk like what is a session's.
+// One that fails does not keep the others.
 func (a *app) eachHost(cmd *cobra.Command, do func(ctx context.Context, o *all.Opened) error) error {
 	ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
@@ -30,12 +32,14 @@ func (a *app) eachHost(cmd *cobra.Command, do func(ctx context.Context, o *all.O
 	}
 	var failures []error
 	for _, name := range all.Hosts() {
-		o, err := all.Open(name, all.Options{Dir: dir})
-		if err == nil {
-			err = errors.Join(do(ctx, o), o.Close())
-		}
-		if err != nil {
-			failures = append(failures, fmt.Errorf("%s: %w", name, err))
+		for _, area := range all.Areas(dir, name) {
+			o, err := all.Open(name, all.Options{Dir: dir, Area: area})
+			if err == nil {
+				err = errors.Join(do(ctx, o), o.Close())
+			}
+			if err != nil {
+				failures = append(failures, fmt.Errorf("%s: %w", strings.TrimSpace(name+" "+string(area)), err))
+			}
 		}
 	}
 	return errors.Join(failures...)

@@ -22,9 +22,8 @@ import (
 // defaultImage is the name of the image that is used where none is named.
 const defaultImage = "base"
 
-// open makes a provider ready and settles the image. Of o it takes Egress, for
-// guards that live in another network than this host's, and Model. What it returns
-// last closes both.
+// open makes a provider ready and settles the image. Of o it takes all but Dir and
+// Images: those are the state directory's. What it returns last closes both.
 func (a *app) open(ctx context.Context, name, ref string, bar *progress, o all.Options) (*all.Opened, func(), error) {
 	if name == all.Memory {
 		opened, err := all.Open(name, o)

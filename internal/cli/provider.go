@@ -195,8 +195,9 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 }
 
 // openServed opens a provider to be served, and says what a caller must know of
-// it. The journal lies beside what it speaks of, and nowhere where that is
-// nowhere.
+// it. What a caller's cleanup sweeps has an area of its own: a person's sessions are
+// in no caller's list of pins. The journal lies beside what it speaks of, and nowhere
+// where that is nowhere.
 func (a *app) openServed(ctx context.Context, name string, o *server.Options) (*all.Opened, string, error) {
 	if name == all.Memory {
 		opened, err := all.Open(name, all.Options{Served: true})
@@ -210,7 +211,7 @@ func (a *app) openServed(ctx context.Context, name string, o *server.Options) (*
 	if err != nil {
 		return nil, "", err
 	}
-	opened, err := all.Open(name, all.Options{Dir: dir, Images: store, Served: true})
+	opened, err := all.Open(name, all.Options{Dir: dir, Area: all.AreaServed, Images: store, Served: true})
 	if err != nil {
 		return nil, "", err
 	}

@@ -112,15 +112,16 @@ func openMemory(f *conformanceFlags) (conformance.Target, error) {
 	return target, nil
 }
 
-// openHost makes a provider on this host a target, with a lab on it. A plan
-// needs neither image nor lab.
+// openHost makes a provider on this host a target, with a lab on it. The suite sweeps
+// all that it is shown: it is shown an area without anybody's sessions. A plan needs
+// neither image nor lab.
 func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (conformance.Target, func(), error) {
 	dir, err := a.usableState()
 	if err != nil {
 		return conformance.Target{}, nil, err
 	}
 	if f.plan {
-		opened, err := all.Open(name, all.Options{Dir: dir})
+		opened, err := all.Open(name, all.Options{Dir: dir, Area: all.AreaTested})
 		if err != nil {
 			return conformance.Target{}, nil, err
 		}
@@ -137,7 +138,7 @@ func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (c
 		guards = native.Egress{Resolver: network.Resolver(), Within: network.Within}
 		open = uplink.Host{Resolver: network.Resolver().Addr(), Within: network.Within}
 	}
-	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON), all.Options{Egress: guards, Uplink: open})
+	opened, closeProvider, err := a.open(ctx, name, f.image, a.progress(f.asJSON), all.Options{Area: all.AreaTested, Egress: guards, Uplink: open})
 	if err != nil || labErr != nil { // what the provider lacks is said rather than what the lab does
 		if err == nil {
 			closeProvider()
@@ -149,7 +150,7 @@ func (a *app) openHost(ctx context.Context, name string, f *conformanceFlags) (c
 		return conformance.Target{}, nil, errors.Join(err, alone.Close())
 	}
 	target := conformance.Target{
-		Provider: opened.Provider, Image: opened.Image, Network: network, Census: hostCensus(dir, opened.Host),
+		Provider: opened.Provider, Image: opened.Image, Network: network, Census: hostCensus(dir, opened),
 	}
 	return target, func() { _ = network.Close(); closeProvider(); _ = alone.Close() }, nil
 }

@@ -89,6 +89,8 @@ type Opened struct {
 	// Image is the image to use where none is named, "" where the image store
 	// decides.
 	Image string
+	// Dir is where its machines and snapshots lie, "" unless on this host.
+	Dir string
 	// Close removes what the provider keeps for all its machines together.
 	Close func() error
 }
@@ -98,6 +100,8 @@ type Options struct {
 	// Dir is the state directory, absolute. Each driver has a part of it of
 	// its own: one driver's sweep cannot end what another's machine is made of.
 	Dir string
+	// Area is whose machines and snapshots the provider has before it.
+	Area Area
 	// Images gives out the roots of machines.
 	Images native.Images
 	// Served says that the provider will be reached over a wire, where it claims
@@ -173,7 +177,8 @@ func Open(name string, o Options) (*Opened, error) {
 			return closeDriver()
 		})
 	}
-	p, err := native.New(native.Options{Dir: nativeDir(o.Dir, driver.Name()), Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true})
+	opened.Dir = o.Area.dir(o.Dir, driver.Name())
+	p, err := native.New(native.Options{Dir: opened.Dir, Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
@@ -186,8 +191,6 @@ func Open(name string, o Options) (*Opened, error) {
 	}
 	return opened, nil
 }
-
-func nativeDir(dir, driver string) string { return filepath.Join(dir, "native-"+driver) }
 
 // DefaultDir is the state directory of a host's root.
 const DefaultDir = "/var/lib/checkfu"
