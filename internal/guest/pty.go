@@ -28,8 +28,11 @@ const (
 	// quietBound is how long a terminal is quiet before its last word counts as
 	// said, where something that stays in the background still holds it.
 	quietBound = 100 * time.Millisecond
-	// lastWords bounds what is shown after the command has ended: more than a
-	// terminal keeps.
+	// lastBound is how long the last word is waited for in all: something in the
+	// background may never be quiet.
+	lastBound = time.Second
+	// lastWords bounds what is shown after the command has ended, in bytes: more
+	// than a terminal keeps.
 	lastWords = 1 << 20
 )
 
@@ -70,10 +73,18 @@ func runPty(args []string, in io.Reader, out io.Writer) (code int, err error) {
 	go func() { left <- typeInto(master, in) }()
 	select {
 	case code = <-ended:
-		// What it said last may still be on its way.
-		master.SetReadDeadline(time.Now())
-		<-shown
-		showRest(master, out)
+		// What it said last may still be on its way, to somebody who is slow.
+		rest := make(chan struct{})
+		go func() {
+			defer close(rest)
+			master.SetReadDeadline(time.Now())
+			<-shown
+			showRest(master, out)
+		}()
+		select {
+		case <-rest:
+		case <-stop: // he has seen enough
+		}
 		return code, nil
 	case <-stop:
 	case err = <-left:
@@ -205,20 +216,42 @@ func show(master *os.File, out io.Writer) error {
 	}
 }
 
-// showRest passes on what a terminal still holds whose command has ended.
+// showRest passes on what a terminal still holds whose command has ended: until it
+// is quiet, or was waited for or has said enough in all. Whoever looks and is slow
+// takes none of that time. The time is the kernel's to keep: what is there is read,
+// however late it is.
 func showRest(master *os.File, out io.Writer) {
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return
+	}
 	buffer := make([]byte, tunnelBuffer)
-	for said := 0; said < lastWords; {
-		master.SetReadDeadline(time.Now().Add(quietBound))
-		n, err := master.Read(buffer)
-		said += n
-		if n > 0 {
-			if _, werr := out.Write(buffer[:n]); werr != nil {
-				return
-			}
-		}
-		if err != nil {
+	for said, left := 0, lastBound; said < lastWords && left > 0; {
+		began, n := time.Now(), 0
+		if raw.Control(func(fd uintptr) { n = readWithin(int(fd), buffer, min(left, quietBound)) }) != nil || n == 0 {
 			return
+		}
+		left -= time.Since(began)
+		said += n
+		if _, err := out.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// readWithin reads what a terminal shows within some time: 0 bytes is nothing, or
+// that nobody holds it any more.
+func readWithin(fd int, buffer []byte, within time.Duration) int {
+	until := time.Now().Add(within)
+	for {
+		wait := max(0, time.Until(until))
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int((wait+time.Millisecond-1)/time.Millisecond))
+		n, rerr := unix.Read(fd, buffer)
+		switch {
+		case n > 0:
+			return n
+		case err != unix.EINTR && rerr != unix.EINTR, wait == 0:
+			return 0
 		}
 	}
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -50,14 +51,15 @@ func sit(t *testing.T, command ...string) *seat {
 	return s
 }
 
-// sees waits until the terminal shows text, after what was waited for before.
-func (s *seat) sees(text string) {
+// sees waits until the terminal shows text, after what was waited for before, and
+// gives what came before it.
+func (s *seat) sees(text string) (before string) {
 	s.t.Helper()
 	buffer := make([]byte, 4096)
 	for {
-		if _, rest, ok := strings.Cut(s.seen, text); ok {
+		if before, rest, ok := strings.Cut(s.seen, text); ok {
 			s.seen = rest
-			return
+			return before
 		}
 		n, err := s.shown.Read(buffer)
 		s.seen += string(buffer[:n])
@@ -154,6 +156,47 @@ func TestPty_TheLastWord(t *testing.T) {
 	}
 	if code != 0 || rest != want {
 		t.Errorf("exit %d, %d bytes of %d", code, len(rest), len(want))
+	}
+}
+
+// Whoever stays behind and is never quiet is not waited for either, and who has
+// seen enough of it can say so.
+func TestPty_NeverQuiet(t *testing.T) {
+	talks := func(script string) (s *seat, shell int) {
+		s = sit(t, "sh", "-c", "trap '' HUP; ("+script+") & echo $$ $!; exit 5")
+		var behind int
+		if _, err := fmt.Sscan(s.sees("\r\n"), &shell, &behind); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { syscall.Kill(behind, syscall.SIGKILL) })
+		return s, shell
+	}
+	// He ends by himself, so that who waits for him fails and does not hang.
+	s, _ := talks("sleep 0.05; for i in $(seq 500); do echo tick || exit; sleep 0.02; done; echo over")
+	if shown, code := s.leaves(); code != 5 || strings.Contains(shown, "over") {
+		t.Errorf("exit %d, %d bytes: %.80q", code, len(shown), shown)
+	}
+	// Nobody looks, so that his last word never comes to an end.
+	s, shell := talks("sleep 0.05; while echo tick; do :; done")
+	tick := time.NewTicker(2 * time.Millisecond) // another's child has no event
+	defer tick.Stop()
+	for late := time.After(60 * time.Second); syscall.Kill(shell, 0) == nil; {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("the shell does not end")
+		}
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.cmd.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(60 * time.Second):
+		t.Error("SIGTERM is not heard")
 	}
 }
 
