@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,6 +102,10 @@ func (d *pruneDocument) add(kind string, ids ...string) {
 	for _, id := range ids {
 		d.Removed = append(d.Removed, prunedLine{kind, id})
 	}
+}
+
+func (d *pruneDocument) has(kind, id string) bool {
+	return slices.Contains(d.Removed, prunedLine{kind, id})
 }
 
 func (d *pruneDocument) swept(s sweepDocument) {

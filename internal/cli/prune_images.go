@@ -16,9 +16,9 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// pruneImages removes images that nothing uses. Each is looked at right before it
-// goes: meanwhile a machine may have begun, or a session been paused. A machine that
-// begins after that finds its image gone, or holds it, and then it stays.
+// pruneImages removes images that nothing uses. Each is looked at once more when it is
+// about to go: while an import was waited for, a machine can have begun and been paused.
+// One that begins after that finds its image gone.
 func (a *app) pruneImages(cmd *cobra.Command, dir string, f pruneFlags, doc *pruneDocument) error {
 	bar := a.progress(true)
 	defer bar.end()
@@ -31,33 +31,55 @@ func (a *app) pruneImages(cmd *cobra.Command, dir string, f pruneFlags, doc *pru
 	if err != nil {
 		return err
 	}
+	var going pruneDocument
+	if f.dryRun {
+		going = *doc // a sweep would have taken these away first
+	}
 	var failures []error
 	for _, digest := range candidates(ctx, store, images, f.allImages) {
-		used, why, err := a.usedImages(cmd, dir)
-		if err != nil {
-			return errors.Join(append(failures, err)...)
-		}
-		if why != "" {
-			doc.Stayed = append(doc.Stayed, "no image is removed: "+why)
-			break
-		}
-		if used[digest] {
+		unused := func() error { return a.unused(cmd, dir, digest, going) }
+		err := unused()
+		if errors.Is(err, image.ErrInUse) {
 			continue
 		}
-		if !f.dryRun {
-			err := store.Remove(ctx, digest)
-			if errors.Is(err, image.ErrInUse) {
-				doc.Stayed = append(doc.Stayed, fmt.Sprintf("image %s is in use", digest))
-				continue
-			}
-			if err != nil {
-				failures = append(failures, err)
-				continue
-			}
+		if err == nil && !f.dryRun {
+			err = store.RemoveUnused(ctx, digest, unused)
 		}
-		doc.add("image", referenceOf(images, digest))
+		if e, ok := errors.AsType[*unsureError](err); ok {
+			doc.Stayed = append(doc.Stayed, "no image is removed: "+e.why)
+			break
+		}
+		switch {
+		case err == nil:
+			doc.add("image", referenceOf(images, digest))
+		case errors.Is(err, image.ErrInUse):
+			doc.Stayed = append(doc.Stayed, fmt.Sprintf("image %s is in use", digest))
+		default:
+			failures = append(failures, err)
+		}
 	}
 	return errors.Join(failures...)
+}
+
+// unsureError says why it cannot be known which images are in use.
+type unsureError struct{ why string }
+
+func (e *unsureError) Error() string { return "what is in use cannot be known: " + e.why }
+
+// unused is nil when no machine and no session has the image of a digest, but those of
+// going.
+// Errors: image.ErrInUse; *unsureError; the operating system's.
+func (a *app) unused(cmd *cobra.Command, dir, digest string, going pruneDocument) error {
+	used, why, err := a.usedImages(cmd, dir, going)
+	switch {
+	case err != nil:
+		return err
+	case why != "":
+		return &unsureError{why}
+	case used[digest]:
+		return image.ErrInUse
+	}
+	return nil
 }
 
 // candidates are the digests of images that could go: with any name that names
@@ -89,21 +111,27 @@ func referenceOf(images []image.Image, digest string) string {
 	return digest
 }
 
-// usedImages are the digests of images that machines and sessions have. why is not
-// empty where that cannot be known.
-func (a *app) usedImages(cmd *cobra.Command, dir string) (used map[string]bool, why string, err error) {
+// usedImages are the digests of images that machines and sessions have, but those of
+// going. why is not empty where that cannot be known.
+func (a *app) usedImages(cmd *cobra.Command, dir string, going pruneDocument) (used map[string]bool, why string, err error) {
 	used = map[string]bool{}
-	kept := map[sandbox.SnapshotID]bool{}
-	var snapshots []sandbox.SnapshotID
+	known := map[string]bool{} // sessions whose image is
+	var snapshots []sandbox.Snapshot
 	// Machines before sessions: one that is paused in between is then a session.
 	err = a.eachHost(cmd, func(ctx context.Context, o *all.Opened) error {
 		machines, err := o.Host.List(ctx)
 		for _, m := range machines {
+			if going.has("machine", string(m.InstanceID)) {
+				continue
+			}
 			used[string(sandbox.ImageDigest(m.RootImage))] = true
 		}
 		list, snapErr := o.Host.Snapshots(ctx)
 		for _, s := range list {
-			snapshots = append(snapshots, s.Snapshot.SnapshotID)
+			if going.has("snapshot", string(s.Snapshot.SnapshotID)) {
+				continue
+			}
+			snapshots = append(snapshots, s.Snapshot)
 		}
 		return errors.Join(err, snapErr)
 	})
@@ -115,19 +143,21 @@ func (a *app) usedImages(cmd *cobra.Command, dir string) (used map[string]bool, 
 		return nil, "", err
 	}
 	for _, s := range sessions {
+		if going.has("session", s.SessionID) {
+			continue
+		}
 		if s.Damaged != nil {
 			return nil, "the record of session " + s.SessionID + " cannot be read", nil
 		}
 		if s.Instance != nil {
 			used[string(sandbox.ImageDigest(s.Instance.RootImage))] = true
-		}
-		if s.Snapshot != nil {
-			kept[s.Snapshot.SnapshotID] = true
+			known[s.SessionID] = true
 		}
 	}
-	for _, id := range snapshots {
-		if !kept[id] {
-			return nil, "snapshot " + argument.Printable(string(id)) + " is of no session here", nil
+	// A fork that is just being made has a snapshot and no machine yet.
+	for _, s := range snapshots {
+		if !known[s.SessionID] {
+			return nil, "snapshot " + argument.Printable(string(s.SnapshotID)) + " is of no session here", nil
 		}
 	}
 	return used, "", nil

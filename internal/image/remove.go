@@ -19,16 +19,26 @@ import (
 // Errors: ErrNotFound; ErrInUse if somebody holds a tree of the image or is
 // just unpacking it; nothing is removed then.
 func (s *Store) Remove(ctx context.Context, ref string) error {
-	return within("remove", ref, s.remove(ctx, ref))
+	return s.RemoveUnused(ctx, ref, func() error { return nil })
 }
 
-func (s *Store) remove(ctx context.Context, ref string) error {
+// RemoveUnused is Remove for an image that something can need which holds none of its
+// trees: what is paused holds nothing. unused is asked when the image is the store's
+// alone, after every wait and before anything is removed; while it is asked nobody can
+// take the image up. What it refuses stays. It must not use this store.
+//
+// Errors: those of Remove; what unused says.
+func (s *Store) RemoveUnused(ctx context.Context, ref string, unused func() error) error {
+	return within("remove", ref, s.remove(ctx, ref, unused))
+}
+
+func (s *Store) remove(ctx context.Context, ref string, unused func() error) error {
 	unlockImport, err := s.lock(ctx, "import.lock")
 	if err != nil {
 		return err
 	}
 	defer unlockImport()
-	if err := s.withdraw(ctx, ref); err != nil {
+	if err := s.withdraw(ctx, ref, unused); err != nil {
 		return err
 	}
 	return s.sweep(ctx)
@@ -36,7 +46,7 @@ func (s *Store) remove(ctx context.Context, ref string) error {
 
 // withdraw does the removal that others can see; what was a tree is left below
 // tmp for the sweep.
-func (s *Store) withdraw(ctx context.Context, ref string) error {
+func (s *Store) withdraw(ctx context.Context, ref string, unused func() error) error {
 	unlock, err := s.lock(ctx, "store.lock")
 	if err != nil {
 		return err
@@ -67,6 +77,10 @@ func (s *Store) withdraw(ctx context.Context, ref string) error {
 		if !got {
 			return &Error{Kind: ErrInUse, Path: path, Reason: "held by a sandbox or being unpacked"}
 		}
+	}
+	// A machine that held the image until just now may be paused by now.
+	if err := unused(); err != nil {
+		return err
 	}
 	// The index goes first: after a crash the image is gone, and what it left
 	// is collected by the next removal.

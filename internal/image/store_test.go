@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/checkfu/checkfu/internal/image/imagetest"
+	"github.com/checkfu/checkfu/internal/lock"
 )
 
 func openStore(t testing.TB, opt Options) *Store {
@@ -302,6 +303,54 @@ func TestRemove(t *testing.T) {
 	}
 	if _, err := s.Rootfs(ctx, a.Digest); !errors.Is(err, ErrNotFound) {
 		t.Errorf("root of a removed image: %v", err)
+	}
+}
+
+// What needs an image and holds none of its trees is asked for last, when nobody else
+// can take the image up any more.
+func TestRemoveUnused(t *testing.T) {
+	ctx := t.Context()
+	s := openStore(t, Options{})
+	img, err := s.Import(ctx, imagetest.Busybox(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Rootfs(ctx, img.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RemoveUnused(ctx, img.Digest, func() error { t.Error("asked while a root is held"); return nil }); !errors.Is(err, ErrInUse) {
+		t.Errorf("got %v", err)
+	}
+	r.Release()
+	before := snapshot(t, s.dir)
+	needed := errors.New("needed")
+	asked := false
+	err = s.RemoveUnused(ctx, img.Digest, func() error {
+		asked = true
+		for _, path := range []string{s.path("store.lock"), s.rootPath(img.Digest)} {
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := lock.Try(f, lock.Shared); got || err != nil {
+				t.Errorf("%s can be had meanwhile: %v, %v", path, got, err)
+			}
+			f.Close()
+		}
+		return needed
+	})
+	if !errors.Is(err, needed) || !asked {
+		t.Errorf("got %v, asked: %v", err, asked)
+	}
+	if diff := cmp.Diff(before, snapshot(t, s.dir)); diff != "" {
+		t.Errorf("a refused removal changed the store: %s", diff)
+	}
+	if err := s.RemoveUnused(ctx, img.Digest, func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Resolve(ctx, img.Digest); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
 	}
 }
 
