@@ -79,7 +79,7 @@ func (a *app) complete(m *remembered, f runFlags, record *runner.Record, patch *
 				e.Repo.Commit, e.Repo.Dirty, e.Repo.TreeDigest = r.Commit, r.Dirty, r.TreeDigest
 			}
 			switch {
-			case f.patch == "-":
+			case f.patch == "-" && collected(record):
 				e.PatchPath = "-"
 			case patch != nil && patch.closed:
 				e.PatchPath = absolute(patch.path)

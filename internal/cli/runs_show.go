@@ -100,13 +100,18 @@ func copyPrintable(w io.Writer, from io.Reader) error {
 
 // noPatch says why a Run has no patch here. Where nothing changed that is no error.
 func noPatch(k *runs.Kept) error {
-	if err := lost(k); err != nil {
+	if err := lost(k); err != nil || k.NotKept == "" {
 		return err
 	}
-	if k.NotKept != "" {
-		return fmt.Errorf("run %s: its patch is not in the history (%s); it is in %s", k.RunID, k.NotKept, k.PatchPath)
+	where := ""
+	switch k.PatchPath {
+	case "": // there is none at all
+	case "-":
+		where = "; it went to standard output"
+	default:
+		where = "; it is in " + k.PatchPath
 	}
-	return nil
+	return fmt.Errorf("run %s: its patch is not in the history (%s)%s", k.RunID, k.NotKept, where)
 }
 
 func (a *app) describeRun(ctx context.Context, k *runs.Kept) error {
@@ -147,7 +152,7 @@ func (a *app) describeRun(ctx context.Context, k *runs.Kept) error {
 		line("tree", "%s, %s", tree, orNone(string(r.TreeDigest)))
 	}
 	if err := patchStat(ctx, k, line); err != nil {
-		return err
+		line("patch", "cannot be read: %v", err) // the rest is no less true
 	}
 	if k.NotKept != "" {
 		line("not kept", "%s", k.NotKept)
