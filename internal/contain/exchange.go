@@ -70,6 +70,14 @@ func (r *Root) Take(unsafePath string, other *Root, unsafeOther string) error {
 	return r.rename("take", unsafePath, other, unsafeOther, unix.RENAME_NOREPLACE)
 }
 
+// Replace is Take also of a name at which something other than a directory stands,
+// which is gone in the same step: nobody finds the name free, nor does a crash leave
+// it so. A link is replaced itself, never followed.
+// Errors: as Exchange; ErrNotRegular (a directory stands there).
+func (r *Root) Replace(unsafePath string, other *Root, unsafeOther string) error {
+	return r.rename("replace", unsafePath, other, unsafeOther, 0)
+}
+
 // rename moves other's name to this one's, or swaps the two.
 func (r *Root) rename(op, unsafePath string, other *Root, unsafeOther string, flags uint) error {
 	rel, err := r.enter(op, unsafePath)

@@ -87,6 +87,24 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+func TestReplace(t *testing.T) {
+	root, other, dir, from := pair(t)
+	for _, name := range []string{"dir/made", "file", "linkfile", "fifo", "loop"} {
+		write(t, from+"/staged", name)
+		must(t, root.Replace(name, other, "staged"))
+		if node, err := root.Stat(name); err != nil || node.Type != Regular || text(dir+"/"+name) != name {
+			t.Errorf("%s: %+v, %v", name, node, err)
+		}
+		if _, err := other.Stat("staged"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: what took its place is still there: %v", name, err)
+		}
+	}
+	must(t, root.Symlink("elsewhere", "dir/new"), root.Replace("file", root, "dir/new")) // both of one Root
+	if node, err := root.Stat("file"); err != nil || node.Type != Symlink {
+		t.Errorf("%+v, %v", node, err)
+	}
+}
+
 func TestExchangeRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -103,6 +121,8 @@ func TestExchangeRefusals(t *testing.T) {
 		{"a taken name", func(r, o *Root) error { return r.Take("file", o, "staged") }, ErrExists},
 		{"a dangling link's name", func(r, o *Root) error { return r.Take("loop", o, "staged") }, ErrExists},
 		{"below a link", func(r, o *Root) error { return r.Take("link/new", o, "staged") }, ErrOutsideRoot},
+		{"a directory", func(r, o *Root) error { return r.Replace("dir", o, "staged") }, ErrNotRegular},
+		{"below a link", func(r, o *Root) error { return r.Replace("link/file", o, "staged") }, ErrOutsideRoot},
 		{"closed", func(r, o *Root) error { return errors.Join(o.Close(), r.Take("new", o, "staged")) }, ErrClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
