@@ -66,9 +66,11 @@ case needs follows from the envelope that the provider advertises; a case that
 needs something else is skipped by name. Every answer of every call is checked
 besides. Ids, names and contents are random, the order is shuffled, and all of
 it, save some costly probes, runs twice under different Sessions. By id only what
-the run itself allocated is destroyed. But the contract's cleanup is not scoped, and the suite calls it:
-on an account that others use it can sweep their orphans, their expired machines
-and their snapshots. Test with an account or a state directory of its own.
+the run itself allocated is destroyed. But the contract's cleanup is not scoped,
+and the suite calls it: on an account that others use it can sweep their orphans,
+their expired machines and their snapshots. Test with an account of its own. A
+target of builtin: has a part of the state directory of its own, where no run and
+no session is.
 
 The evidence is diagnostic: a run that you make yourself raises no grade.
 Exit codes: checkfu help conformance`,

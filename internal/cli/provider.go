@@ -74,6 +74,10 @@ What a provider of this program enforces is advertised as provider_attested: no
 Runner can see over a wire that it is its own code. The memory provider also
 leaves allowlists out, whose connections exist only in its own memory.
 
+What is served lies beside the runs and sessions of this state directory: no
+caller sees or sweeps those. Callers of one server, and servers of one provider in
+one state directory, are one account: cleanup of one can sweep snapshots of another.
+
 SIGTERM lets calls end (at most 30 s), then removes every machine; machines
 never outlive the server that owns them. A second signal ends it at once.`,
 		Example: `  checkfu provider serve --provider native --listen unix:/run/checkfu.sock
