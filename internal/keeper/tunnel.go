@@ -34,7 +34,8 @@ const tunnelName = "t"
 const (
 	maxTunnels   = 64 // at a time, for one session; one more is refused
 	tunnelBound  = 30 * time.Second
-	maxTunnelAsk = 128 // bytes of a line that asks, its end included
+	acceptPause  = 100 * time.Millisecond // after a connection that could not be taken
+	maxTunnelAsk = 128                    // bytes of a line that asks, its end included
 	maxTunnelSay = 1 << 10
 )
 
@@ -77,14 +78,24 @@ func (t *tunnels) serve(ctx context.Context, l net.Listener) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	room := make(chan struct{}, maxTunnels)
-	for {
+	for failing := false; ; {
 		c, err := l.Accept()
 		if err != nil {
-			if ctx.Err() == nil {
-				t.log(fmt.Errorf("tunnels: %w", err))
+			if ctx.Err() != nil {
+				return
 			}
-			return
+			if !failing {
+				t.log(fmt.Errorf("tunnels: %w", err)) // once: it can last as long as the session
+			}
+			failing = true
+			select {
+			case <-time.After(acceptPause): // no descriptors: it gets better, or does not
+			case <-ctx.Done():
+				return
+			}
+			continue
 		}
+		failing = false
 		all.Go(func() { t.handle(ctx, c.(*net.UnixConn), room) })
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,6 +152,51 @@ func TestTunnel_Room(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// full is a listener whose process has no descriptor left, for so many calls.
+type full struct {
+	net.Listener
+	left int
+}
+
+func (f *full) Accept() (net.Conn, error) {
+	if f.left--; f.left >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "unix", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+// A connection that could not be taken is told, once, and ends no other.
+func TestTunnel_AcceptFails(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), tunnelName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []error
+	ctx, cancel := context.WithCancel(t.Context())
+	tunnels := &tunnels{instance: func() *sandbox.Instance { return nil }, log: func(err error) { told = append(told, err) }}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		tunnels.serve(ctx, &full{Listener: l, left: 2})
+	}()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(60 * time.Second))
+	io.WriteString(c, "what\n")
+	if got, err := io.ReadAll(c); !strings.HasPrefix(string(got), "no tunnel: ") || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	cancel()
+	l.Close()
+	<-served
+	if len(told) != 1 || !errors.Is(told[0], syscall.EMFILE) {
+		t.Error(told)
+	}
 }
 
 // Who does not know the token gets no way in, whatever he says.
