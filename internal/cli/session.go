@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -186,9 +187,9 @@ func (a *app) reclaim(dir string) func(context.Context, keeper.Listed) error {
 			if err != nil {
 				return err
 			}
-			if l.State != keeper.StatePaused {
-				err = sweepSession(ctx, s.opened, l.SessionID)
-			}
+			// Also of one that is paused: where its keeper was killed, its record can say
+			// so with a machine beside it.
+			err = sweepSession(ctx, s.opened, l.SessionID)
 			if err := errors.Join(err, s.destroy(ctx, l.SessionID, ""), s.close()); err != nil {
 				return err
 			}
@@ -197,18 +198,53 @@ func (a *app) reclaim(dir string) func(context.Context, keeper.Listed) error {
 	}
 }
 
-// sweepSession sweeps a host. What else of it cannot be swept is not the
-// session's business.
+// sweepSession ends what machines there are of a session whose keeper is gone. What
+// else of the host cannot be swept is not the session's business.
+//
+// Blocks: until its owner has ended, which a process that was killed does not at once,
+// or leftBound.
 func sweepSession(ctx context.Context, o *all.Opened, id string) error {
-	_, swept := sweepHost(ctx, o)
-	list, err := o.Host.List(ctx)
-	for _, m := range list {
-		if m.SessionID == id && !m.Owned {
-			err = errors.Join(err, fmt.Errorf("machine %s is still there", m.InstanceID), swept)
+	ctx, cancel := context.WithTimeout(ctx, leftBound)
+	defer cancel()
+	for {
+		_, owned, err := machinesOf(ctx, o, id)
+		if err != nil {
+			return err
 		}
+		if owned == 0 {
+			break
+		}
+		select {
+		case <-time.After(poll): // another process's end has no event
+		case <-ctx.Done():
+			return fmt.Errorf("the owner of its machine does not end: %w", context.Cause(ctx))
+		}
+	}
+	_, swept := sweepHost(ctx, o)
+	orphans, _, err := machinesOf(ctx, o, id)
+	if len(orphans) > 0 {
+		err = errors.Join(err, fmt.Errorf("machines %q are still there", orphans), swept)
 	}
 	return err
 }
+
+// machinesOf are the machines of a session that nobody owns, and how many have an owner.
+func machinesOf(ctx context.Context, o *all.Opened, id string) (orphans []sandbox.InstanceID, owned int, err error) {
+	list, err := o.Host.List(ctx)
+	for _, m := range list {
+		switch {
+		case m.SessionID != id:
+		case m.Owned:
+			owned++
+		default:
+			orphans = append(orphans, m.InstanceID)
+		}
+	}
+	return orphans, owned, err
+}
+
+// poll is how often another process's end is looked for.
+const poll = 20 * time.Millisecond
 
 // sessionError is err in the words of who typed id.
 func sessionError(id string, err error) error {

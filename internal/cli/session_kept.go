@@ -137,14 +137,18 @@ func (a *app) kept(dir string) func(context.Context, keeper.Listed) (bool, error
 	}
 }
 
-// recover makes a session that was lost what was kept of it last: paused. That is
-// its last pause, or what a pause or fork had kept when it was cut off.
+// recover makes a session that was lost, or whose resumption was cut off, what was kept
+// of it last: paused, with nothing that runs. That is its last pause, or what a pause or
+// fork had kept when it was cut off.
 func (a *app) recover(ctx context.Context, dir, id string) (since sandbox.Timestamp, err error) {
 	h, err := keeper.Hold(ctx, dir, id)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
+	if h.Record.State == keeper.StatePaused { // another command was faster
+		return h.Record.Snapshot.CreatedAt, nil
+	}
 	nothing := fmt.Errorf("session %s: its machine is gone, and nothing of it was kept; checkfu session rm %s removes what is left", id, id)
 	if !h.Record.Keeps() || h.Record.Instance == nil {
 		return "", nothing
@@ -154,7 +158,14 @@ func (a *app) recover(ctx context.Context, dir, id string) (since sandbox.Timest
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	// Before anything is resumed: its old machine would go on beside the new one.
+	if err := sweepSession(ctx, s.opened, id); err != nil {
+		return "", fmt.Errorf("session %s: what its keeper left cannot be ended: %w", id, err)
+	}
 	last := s.newest(id)
+	if h.Record.State == keeper.StateStarting {
+		last = h.Record.Snapshot // a resumption changes nothing before it is kept
+	}
 	if last == nil {
 		return "", nothing
 	}
@@ -167,7 +178,7 @@ func (a *app) recover(ctx context.Context, dir, id string) (since sandbox.Timest
 }
 
 // paused finds a session that is paused, or was lost and can be taken up from what
-// was kept of it last; then note is told so.
+// was kept of it last; then note is told so. What else of it ran has ended then.
 func (a *app) paused(ctx context.Context, dir, id string, note func(string)) (keeper.Listed, error) {
 	l, err := keeper.Find(dir, id)
 	if err == nil && l.Damaged != nil {
@@ -176,12 +187,15 @@ func (a *app) paused(ctx context.Context, dir, id string, note func(string)) (ke
 	if err == nil && l.State == keeper.StatePaused && !sandbox.At(time.Now()).Before(l.Snapshot.ExpiresAt) {
 		err = fmt.Errorf("session %s: what was kept of it expired at %s; checkfu session rm %s removes what is left", id, l.Snapshot.ExpiresAt, id)
 	}
-	if err != nil || l.State != keeper.StateLost {
+	if err != nil || l.State != keeper.StateLost && !l.CutOff {
 		return l, err
 	}
 	since, err := a.recover(ctx, dir, id)
 	if err != nil {
 		return l, err
+	}
+	if l.CutOff { // it is what it was
+		return keeper.Find(dir, id)
 	}
 	note(fmt.Sprintf("checkfu: session %s: its keeper was killed; it is what it was at %s", id, since))
 	return keeper.Find(dir, id)

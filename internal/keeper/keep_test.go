@@ -365,7 +365,7 @@ func TestWhatTheDiskSaysOfTheKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			l, err := Find(dir, "s")
-			if err != nil || l.State != c.want || l.Unborn != c.unborn || l.Keeping() {
+			if err != nil || l.State != c.want || l.Unborn != c.unborn || l.CutOff != (name == "being resumed") || l.Keeping() {
 				t.Errorf("%+v, %v", l, err)
 			}
 			keeps := func(kept bool, err error) Ending {

@@ -116,6 +116,9 @@ type Listed struct {
 	Record
 	// Unborn says that its starter died before anybody was told of it.
 	Unborn bool
+	// CutOff says of a paused one that its resumption had begun when the keeper died,
+	// and that the machine of it may be there still.
+	CutOff bool
 	// Damaged says why a session has no record that can be read: a dead one, or one
 	// of a checkfu that writes others. Record then has an id, a state and a time.
 	Damaged error
@@ -201,9 +204,10 @@ func look(at place) (Listed, error) {
 // unkept is a session whose record nobody has in hand. What a resumption had not
 // finished is paused still: it has changed nothing.
 func unkept(r Record) Listed {
-	l := Listed{Record: r, Unborn: r.State == StateStarting && r.Snapshot == nil}
+	starting := r.State == StateStarting
+	l := Listed{Record: r, Unborn: starting && r.Snapshot == nil, CutOff: starting && r.Snapshot != nil}
 	l.State = StateLost
-	if r.State == StatePaused || r.State == StateStarting && r.Snapshot != nil {
+	if r.State == StatePaused || l.CutOff {
 		l.State = StatePaused
 	}
 	return l

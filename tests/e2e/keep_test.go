@@ -135,7 +135,6 @@ func TestASessionIsPausedResumedAndForked(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "ls says lost", func() bool { return sessions(t)[fork].State == "lost" })
-		mustRun(t, "sweep")
 		if r := run(t, "session", "exec", fork, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "its keeper is gone") {
 			t.Errorf("%d, %s", r.code, r.stderr)
 		}
@@ -145,6 +144,7 @@ func TestASessionIsPausedResumedAndForked(t *testing.T) {
 		if got := inside(t, fork, "cat a.txt"); got != "later\n" {
 			t.Errorf("%q", got)
 		}
+		pause(t, fork)
 		remove(t, id, second, fork)
 		nothingKept(t)
 	}
@@ -351,6 +351,93 @@ func TestAKilledCommandLosesNothing(t *testing.T) {
 		return len(left) == 2 // the session, and its snapshot
 	})
 	remove(t, id)
+	nothingKept(t)
+}
+
+// freeze makes all that runs in a machine stand still, as a pause does at its end.
+func freeze(t *testing.T, instance string) {
+	t.Helper()
+	frozen := 0
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || d.Name() != instance {
+			return nil
+		}
+		// The other hierarchies of a host that has several have no such file.
+		if f, err := os.OpenFile(filepath.Join(path, "cgroup.freeze"), os.O_WRONLY, 0); err == nil {
+			if _, err := f.WriteString("1"); err == nil {
+				frozen++
+			}
+			f.Close()
+		}
+		return nil
+	})
+	if frozen == 0 {
+		t.Fatalf("no cgroup of %s can be frozen", instance)
+	}
+}
+
+// What a keeper that was killed left ends with its session, and before that is resumed:
+// nobody has to sweep in between.
+func TestNothingOfAKilledKeeperOutlivesItsSession(t *testing.T) {
+	keepable(t)
+	id := session(t, providers[1], "--id", name(t, providers[1], 440), "--keep", "--disk", "16MiB")
+	first := is(t, id, "active")
+	inside(t, id, "echo kept > n")
+	pause(t, id)
+	killed := func(pid int, then string) {
+		t.Helper()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "ls says "+then, func() bool { return sessions(t)[id].State == then })
+	}
+	// While a pause has the machine stand still.
+	resume(t, id)
+	old := is(t, id, "active")
+	inside(t, id, "sleep 1000 & echo lost > n")
+	freeze(t, old.InstanceID)
+	killed(old.KeeperPID, "lost")
+	mustRun(t, "session", "resume", id)
+	if got := inside(t, id, "cat n"); got != "kept\n" {
+		t.Errorf("%q", got)
+	}
+	is(t, id, "active")
+	for _, what := range census() {
+		if strings.Contains(what, old.InstanceID) {
+			t.Errorf("beside the machine that was resumed: %s", what)
+		}
+	}
+	pause(t, id)
+	if left := census(); len(left) > 0 {
+		t.Errorf("a paused session has\n%s", strings.Join(left, "\n"))
+	}
+	// In a resumption, before it is kept: once it is resumed after that, once removed.
+	for _, verb := range []string{"resume", "rm"} {
+		cmd := command(t, "session", "resume", id)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		pid := 0
+		eventually(t, "there is a machine, or an end", func() bool {
+			found, _ := filepath.Glob(filepath.Join(state, "native-*", "instances", "*", "home.image"))
+			pid = keeperOf(id)
+			return pid != 0 && len(found) > 0 || !alive(cmd)
+		})
+		if pid != 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = cmd.Wait()
+		mustRun(t, "session", verb, id)
+		if verb == "resume" {
+			if s := is(t, id, "active"); s.InstanceID == first.InstanceID {
+				t.Error("the same machine")
+			}
+			pause(t, id)
+		}
+		if left := census(); len(left) > 0 {
+			t.Errorf("%s: %s", verb, strings.Join(left, "\n"))
+		}
+	}
 	nothingKept(t)
 }
 
