@@ -22,12 +22,17 @@ func broughtBy(steps []*step) map[string]bool {
 // say what runs when somebody types git status in there.
 func (m *merger) inRepository(p string) bool {
 	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
-		if m.holds(dir+"/.git") || m.holds(dir+"/HEAD") &&
-			(m.holds(dir+"/objects") && m.holds(dir+"/refs") || m.holds(dir+"/commondir")) {
+		if m.holds(dir+"/.git") || Bare(func(name string) bool { return m.holds(dir + "/" + name) }) {
 			return true
 		}
 	}
 	return false
+}
+
+// Bare reports whether git would take a directory that holds these names, and is not
+// called .git, for a repository.
+func Bare(holds func(name string) bool) bool {
+	return holds("HEAD") && (holds("objects") && holds("refs") || holds("commondir"))
 }
 
 // holds reports whether something is at p, or may be after the merge.

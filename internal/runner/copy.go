@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/checkfu/checkfu/internal/contain"
+	"github.com/checkfu/checkfu/internal/mount"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -33,8 +34,9 @@ var ErrNoLeaf = errors.New("no such file, nor a directory with files in it")
 // Fetch copies a file, or a directory with all below it, out of a machine that is
 // there already. The names below it are the machine's, so every file is written by
 // descriptor below Dir, and what the listing named is what is written: other bytes,
-// links, special files, and names that git would take for a repository's own are
-// named and not copied (Output.Refused).
+// links, special files, and names that git would take for a repository's own, there or
+// in the machine, are named and not copied (Output.Refused). What is outside is told
+// apart by its names alone.
 //
 // Blocks: on the machine's provider, until ctx is done.
 // Bounds: sandbox.MaxFileBytes a file, sandbox.MaxListEntries.
@@ -46,18 +48,25 @@ func (r *Runner) Fetch(ctx context.Context, in sandbox.Instance, from string, to
 	}
 	defer end()
 	root, leaves, err := s.below(ctx, in, from)
-	if err != nil {
+	if err != nil && (to.Writer != nil || !errors.Is(err, ErrOutside)) {
 		return nil, err
 	}
 	if to.Writer != nil {
 		return s.fetchOne(ctx, root, leaves, from, to.Writer)
 	}
-	dir, err := openOutDir(to.Dir)
-	if err != nil {
-		return nil, err
+	dir, openErr := openOutDir(to.Dir)
+	if openErr != nil {
+		return nil, openErr
 	}
 	defer dir.Close()
-	return s.fetchAll(ctx, root, leaves, from, dir, to.Name)
+	if err == nil {
+		return s.fetchAll(ctx, root, leaves, from, dir, to.Name)
+	}
+	// Whoever reads it by other means would write it under this name.
+	if mount.Reserved(from) || into(dir, []string{to.Name}).reserves(to.Name) {
+		return []Output{{Path: text(to.Name), PathHex: asHex(to.Name), Refused: refusedName}}, nil
+	}
+	return nil, err
 }
 
 // held is a session on a machine that is there already.
@@ -105,17 +114,20 @@ func (s *session) below(ctx context.Context, in sandbox.Instance, from string) (
 }
 
 func (s *session) fetchAll(ctx context.Context, root string, leaves []sandbox.Leaf, from string, to *contain.Root, name string) ([]Output, error) {
-	files := s.files(ctx, root, membersOf(leaves))
-	var outputs []Output
-	for _, l := range leaves {
-		// What was asked for is given its new name; what is below it keeps its own.
-		target := filepath.Join(name, l.Path)
+	// What was asked for is given its new name; what is below it keeps its own.
+	targets := make([]string, len(leaves))
+	for i, l := range leaves {
+		targets[i] = filepath.Join(name, l.Path)
 		if root != from {
-			target = name + strings.TrimPrefix(l.Path, path.Base(from))
+			targets[i] = name + strings.TrimPrefix(l.Path, path.Base(from))
 		}
-		o := Output{Path: text(target), PathHex: asHex(target), Type: l.Type, Size: l.Size, Digest: l.Digest}
+	}
+	files, folder := s.files(ctx, root, membersOf(leaves)), into(to, targets)
+	var outputs []Output
+	for i, l := range leaves {
+		o := Output{Path: text(targets[i]), PathHex: asHex(targets[i]), Type: l.Type, Size: l.Size, Digest: l.Digest}
 		var err error
-		if o.Refused, err = s.output(ctx, l, files, to, target); err != nil {
+		if o.Refused, err = s.output(ctx, l, files, folder, targets[i]); err != nil {
 			return outputs, err
 		}
 		outputs = append(outputs, o)

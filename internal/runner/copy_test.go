@@ -37,16 +37,20 @@ func TestFetchAndPut(t *testing.T) {
 		want     map[string]string // path below dir, and why it is not there
 		err      error
 	}{
-		"a file":             {RepoPath + "/d/a", "x", map[string]string{"x": ""}, nil},
-		"a directory":        {RepoPath + "/d", "tree", map[string]string{"tree/a": "", "tree/sub/b": "", "tree/through": "", "tree/link": "not_regular", "tree/fifo": "not_regular", "tree/.git/hook": "refused_name"}, nil},
-		"below a directory":  {RepoPath + "/d/sub", "s", map[string]string{"s/b": ""}, nil},
-		"a root":             {sandbox.OutputPath, "out", map[string]string{"out/o": ""}, nil},
-		"into a repository":  {RepoPath + "/d/a", ".git/hooks", map[string]string{".git/hooks": "refused_name"}, nil},
-		"a link":             {RepoPath + "/d/link", "l", map[string]string{"l": "not_regular"}, nil},
-		"nothing":            {RepoPath + "/nothing", "x", nil, ErrNoLeaf},
-		"a prefix of a name": {RepoPath + "/d/su", "x", nil, ErrNoLeaf},
-		"outside":            {"/etc/passwd", "x", nil, ErrOutside},
-		"above":              {"/workspace", "x", nil, ErrOutside},
+		"a file":              {RepoPath + "/d/a", "x", map[string]string{"x": ""}, nil},
+		"a directory":         {RepoPath + "/d", "tree", map[string]string{"tree/a": "", "tree/sub/b": "", "tree/through": "", "tree/link": "not_regular", "tree/fifo": "not_regular", "tree/.git/hook": "refused_name"}, nil},
+		"below a directory":   {RepoPath + "/d/sub", "s", map[string]string{"s/b": ""}, nil},
+		"a root":              {sandbox.OutputPath, "out", map[string]string{"out/o": ""}, nil},
+		"out of a repository": {RepoPath + "/d/.git", "copy", map[string]string{"copy/hook": "refused_name"}, nil},
+		"a file of one":       {RepoPath + "/d/.git/hook", "x", map[string]string{"x": "refused_name"}, nil},
+		"outside, of one":     {"/tmp/.git/config", "x", map[string]string{"x": "refused_name"}, nil},
+		"outside, as one":     {"/tmp/x", ".git", map[string]string{".git": "refused_name"}, nil},
+		"into a repository":   {RepoPath + "/d/a", ".git/hooks", map[string]string{".git/hooks": "refused_name"}, nil},
+		"a link":              {RepoPath + "/d/link", "l", map[string]string{"l": "not_regular"}, nil},
+		"nothing":             {RepoPath + "/nothing", "x", nil, ErrNoLeaf},
+		"a prefix of a name":  {RepoPath + "/d/su", "x", nil, ErrNoLeaf},
+		"outside":             {"/etc/passwd", "x", nil, ErrOutside},
+		"above":               {"/workspace", "x", nil, ErrOutside},
 	} {
 		outputs, err := w.as().Fetch(t.Context(), in, c.from, Destination{Dir: dir, Name: c.as})
 		got := map[string]string{}

@@ -30,12 +30,7 @@ func (s *session) outputs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var wanted []sandbox.FileMember
-	for _, l := range leaves {
-		if l.Type == sandbox.LeafRegular && l.Size <= sandbox.MaxFileBytes {
-			wanted = append(wanted, sandbox.FileMember{Path: l.Path, MaximumBytes: l.Size})
-		}
-	}
+	wanted := membersOf(leaves)
 	var to *contain.Root
 	if s.spec.OutDir != "" && len(wanted) > 0 {
 		if to, err = openOutDir(s.spec.OutDir); err != nil {
@@ -43,12 +38,16 @@ func (s *session) outputs(ctx context.Context) error {
 		}
 		defer to.Close()
 	}
-	files := s.files(ctx, sandbox.OutputPath, wanted)
+	var names []string
+	for _, l := range leaves {
+		names = append(names, l.Path)
+	}
+	files, folder := s.files(ctx, sandbox.OutputPath, wanted), into(to, names)
 	var failures []error
 	for _, l := range leaves {
 		o := Output{Path: text(l.Path), PathHex: asHex(l.Path), Type: l.Type, Size: l.Size, Digest: l.Digest}
 		var err error
-		o.Refused, err = s.output(ctx, l, files, to, l.Path)
+		o.Refused, err = s.output(ctx, l, files, folder, l.Path)
 		if err != nil {
 			failures = append(failures, err)
 		}
@@ -63,17 +62,18 @@ func (s *session) outputs(ctx context.Context) error {
 	return nil
 }
 
-// output copies one leaf to a name below the directory, or says why not. What the workload did is a refusal;
-// what this host could not do is an error too.
-func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *contain.Root, name string) (string, error) {
+// output copies one leaf to a name in the folder, or says why not. What the workload
+// did is a refusal; what this host could not do is an error too.
+func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *folder, name string) (string, error) {
 	switch {
 	case l.Type != sandbox.LeafRegular:
 		return string(sandbox.RefusedNotRegular), nil
-	case mount.Reserved(name): // .git/hooks and .git/config run commands
+	// .git/hooks and .git/config run commands, also under another name.
+	case mount.Reserved(files.root), mount.Reserved(l.Path), to.reserves(name):
 		return refusedName, nil
 	case l.Size > sandbox.MaxFileBytes:
 		return string(sandbox.RefusedTooLarge), nil
-	case to == nil:
+	case to.root == nil:
 		return refusedNoDirectory, nil
 	}
 	r, err := files.read(l.Path)
@@ -87,7 +87,7 @@ func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *
 	if l.Executable {
 		mode = 0o755
 	}
-	if err := to.WriteFile(ctx, name, r.Content, mode); err != nil {
+	if err := to.root.WriteFile(ctx, name, r.Content, mode); err != nil {
 		var refused contain.Refusal
 		if errors.As(err, &refused) {
 			return string(refused), err
