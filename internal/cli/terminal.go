@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/checkfu/checkfu/internal/guest"
@@ -98,8 +99,12 @@ func (t *terminal) cook() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.cooked != nil {
-		// A terminal that has gone away takes nothing any more.
+		// A terminal that has gone away takes nothing any more. What was typed and
+		// not read yet was for the program, and so is what the terminal answered it:
+		// a shell here would take that as a command. Last, so that nothing comes
+		// between.
 		_ = term.Restore(int(t.in.Fd()), t.cooked)
+		_ = unix.IoctlSetInt(int(t.in.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 		t.cooked = nil
 	}
 }
