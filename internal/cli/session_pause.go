@@ -24,7 +24,8 @@ from there.
 
 Kept are the files of /workspace, of the home directory and of the outputs, exactly.
 Not kept are processes, which get SIGTERM and five seconds, and /tmp. A session that
-cannot be kept, as on a full disk, goes on as it was.
+cannot be kept, as on a full disk, goes on as it was. One that is kept and whose
+machine cannot be removed does nothing any more: pause it again.
 
 What is kept lies on this host's disk, and expires: after --expires, else after what
 --keep said. A session that is paused again is kept anew.`,
@@ -37,8 +38,8 @@ What is kept lies on this host's disk, and expires: after --expires, else after 
 			}
 			return err
 		}
-	}, func(ctx context.Context, dir, id string, _ func(string)) (sessionLine, error) {
-		return a.sessionPause(ctx, dir, id, keep)
+	}, func(ctx context.Context, dir, id string, say func(string)) (sessionLine, error) {
+		return a.sessionPause(ctx, dir, id, keep, say)
 	})
 }
 
@@ -116,7 +117,7 @@ func (a *app) saying(quiet bool) func(string) {
 }
 
 // sessionPause keeps a session for so long; 0 is what it was started with.
-func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Duration) (sessionLine, error) {
+func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Duration, say func(string)) (sessionLine, error) {
 	s, err := keeper.Open(ctx, dir, id)
 	if keeper.Paused.Is(err) {
 		return sessionLine{}, fmt.Errorf("session %s: it is paused already", id)
@@ -133,8 +134,11 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 		a.complain(fmt.Errorf("session %s: what its guard decided cannot be told: %w", id, err))
 	}
 	used := a.modelInAll(dir, id)
-	until := s.Record.KeepUntil(time.Now())
-	if keep > 0 {
+	until := s.Record.PauseUntil(time.Now())
+	switch {
+	case keep > 0 && s.Record.Leaving != "": // what is taken is taken
+		say(fmt.Sprintf("checkfu: session %s: it was kept by a pause before, until %s; --expires changes nothing", id, until))
+	case keep > 0:
 		until = sandbox.At(time.Now().Add(keep))
 	}
 	in := *s.Record.Instance
@@ -178,6 +182,8 @@ func (a *app) notPaused(dir, id string, err error) error {
 		return errors.Join(err, found)
 	case l.State == keeper.StatePaused: // another command was faster, or the answer was lost
 		return fmt.Errorf("session %s: it is paused already", id)
+	case l.Leaving != "" && l.State == keeper.StateActive:
+		return fmt.Errorf("session %s is kept until %s, and its machine, which does nothing any more, could not be removed: checkfu session pause %s tries again: %w (%s says more)", id, l.Leaving, id, err, keeper.LogPath(dir, id))
 	case l.State == keeper.StateLost:
 		return fmt.Errorf("session %s: its keeper ended while it was paused: checkfu session resume %s goes back to what was kept last: %w", id, id, err)
 	}

@@ -125,6 +125,14 @@ func FuzzRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
+	r.State, r.Leaving = StateActive, r.ExpiresAt
+	if seed, err = canonical.Encode(r); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := parseRecord(seed); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := parseRecord(body)
 		if err != nil {

@@ -264,7 +264,7 @@ func TestRelease_WhatCannotBeRemoved(t *testing.T) {
 		q := sandbox.ReleaseRequest{ExpiresAt: later(time.Hour)}
 		_, err := p.Release(t.Context(), id, q)
 		kept := all(t, p)
-		if len(kept) != 1 || !errors.Is(err, errInjected) || !bytes.Contains([]byte(err.Error()), []byte(kept[0])) {
+		if len(kept) != 1 || !errors.Is(err, errInjected) || !errors.Is(err, sandbox.Failed(sandbox.OpRelease, sandbox.ReasonNotRemoved, nil)) || !bytes.Contains([]byte(err.Error()), []byte(kept[0])) {
 			t.Fatalf("%v, and %v are kept", err, kept)
 		}
 		if _, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: later(2 * time.Hour)}); !errors.Is(err, sandbox.Conflict(sandbox.OpRelease, "expires_at "+string(q.ExpiresAt), "")) {
