@@ -135,7 +135,12 @@ func (a *app) sweepable(cmd *cobra.Command, dir string, doc *pruneDocument) erro
 	})
 	sessions, listErr := keeper.List(dir)
 	for _, s := range sessions {
-		if s.State == keeper.StateLost {
+		if s.Keeping() {
+			continue
+		}
+		kept, keptErr := stillKept(cmd.Context(), dir, s, func(*store) error { return nil })
+		listErr = errors.Join(listErr, keptErr)
+		if !kept {
 			doc.add("session", s.SessionID)
 		}
 	}

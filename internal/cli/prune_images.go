@@ -128,7 +128,7 @@ func (a *app) usedImages(cmd *cobra.Command, dir string, going pruneDocument) (u
 		}
 		list, snapErr := o.Host.Snapshots(ctx)
 		for _, s := range list {
-			if going.has("snapshot", string(s.Snapshot.SnapshotID)) {
+			if going.has("snapshot", string(s.Snapshot.SnapshotID)) || going.has("session", s.Snapshot.SessionID) {
 				continue
 			}
 			snapshots = append(snapshots, s.Snapshot)

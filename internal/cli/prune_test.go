@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/checkfu/checkfu/internal/guest/initbin"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/image/imagetest"
 	"github.com/checkfu/checkfu/internal/keeper"
@@ -19,28 +18,6 @@ import (
 	"github.com/checkfu/checkfu/internal/snapshot"
 	"github.com/checkfu/checkfu/sandbox"
 )
-
-// pruneState is a state directory, short because sockets lie below it.
-func pruneState(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-	if _, err := initbin.Bytes(); err != nil {
-		t.Skip(err)
-	}
-	state, err := os.MkdirTemp("", "checkfu-prune-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(state); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Setenv("CHECKFU_STATE", state)
-	return state
-}
 
 // pausedSession makes a session of native:runc that was paused an hour ago and is kept
 // for a while from now, which may be over, and gives its snapshot's id.
@@ -98,7 +75,7 @@ func busybox(t *testing.T, state string) (*image.Store, image.Image) {
 // TestAnImageWhoseSessionIsPausedDuringAnImportStays: a paused session holds nothing of
 // its image, and prune waits for a pull, for minutes.
 func TestAnImageWhoseSessionIsPausedDuringAnImportStays(t *testing.T) {
-	state := pruneState(t)
+	state := stateOfItsOwn(t)
 	images, img := busybox(t, state)
 	gate := filepath.Join(state, "images", "import.lock")
 	pull, err := lock.Open(t.Context(), gate, os.O_RDWR, lock.Exclusive)
@@ -136,6 +113,50 @@ func TestAnImageWhoseSessionIsPausedDuringAnImportStays(t *testing.T) {
 	}
 	if s := prunes(t, "--all-images"); !strings.Contains(s, "removed image "+img.Reference+"\n") {
 		t.Errorf("%s", s)
+	}
+}
+
+// TestADryRunNamesWhatGoes: what would be removed is what is, and no more.
+func TestADryRunNamesWhatGoes(t *testing.T) {
+	state := stateOfItsOwn(t)
+	_, img := busybox(t, state)
+	live := pausedSession(t, state, "live", "other@sha256:"+strings.Repeat("0", 64), time.Hour)
+	expired := pausedSession(t, state, "expired", img.Reference, -time.Minute)
+	lost := pausedSession(t, state, "lost", "other@sha256:"+strings.Repeat("0", 64), time.Hour)
+	lose(t, state, "lost")
+	dry, really := prunes(t, "--dry-run", "--all-images"), prunes(t, "--all-images")
+	for _, want := range []string{"session expired", "snapshot " + string(expired), "image " + img.Reference} {
+		if !strings.Contains(dry, "would remove "+want+"\n") || !strings.Contains(really, "removed "+want+"\n") {
+			t.Errorf("no %s in\n%s\n%s", want, dry, really)
+		}
+	}
+	if got, want := strings.Count(dry, "would remove "), 3; got != want || strings.Count(really, "removed ") != want {
+		t.Errorf("%s\n%s", dry, really)
+	}
+	for _, id := range []sandbox.SnapshotID{live, lost} {
+		if !there(filepath.Join(state, "native-runc", "snapshots", "snapshots", string(id))) {
+			t.Errorf("%s is gone", id)
+		}
+	}
+}
+
+// lose leaves the record of a session as a keeper that was killed does.
+func lose(t *testing.T, state, id string) {
+	t.Helper()
+	path := filepath.Join(state, "sessions", id, "record.json")
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	active := bytes.Replace(body, []byte(`"state":"paused"`), []byte(`"state":"active"`), 1)
+	if bytes.Equal(active, body) {
+		t.Fatalf("%s", body)
+	}
+	if err := os.WriteFile(path, active, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := keeper.Find(state, id); err != nil || l.State != keeper.StateLost || l.Damaged != nil {
+		t.Fatalf("%+v, %v", l, err)
 	}
 }
 

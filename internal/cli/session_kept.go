@@ -110,31 +110,37 @@ func hostsOf(l keeper.Listed) []string {
 }
 
 // kept tells a sweep whether something of a session whose keeper is gone is still
-// to be had. Of one whose starter died it is not: nobody was told of it. Of one that
-// is paused it takes away whatever it does not consist of; the sweep has it in hand.
+// to be had. Of one that is paused it takes away whatever it does not consist of; the
+// sweep has it in hand.
 func (a *app) kept(dir string) func(context.Context, keeper.Listed) (bool, error) {
 	return func(ctx context.Context, l keeper.Listed) (bool, error) {
-		if l.Unborn {
-			return false, nil
-		}
-		for _, name := range hostsOf(l) {
-			s, err := openSnapshots(ctx, dir, name)
-			if err != nil {
-				return false, err
-			}
-			found := s.newest(l.SessionID) != nil
+		return stillKept(ctx, dir, l, func(s *store) error {
 			if l.State == keeper.StatePaused && s.has(l.SessionID, l.Snapshot.SnapshotID) {
-				err = s.destroy(ctx, l.SessionID, l.Snapshot.SnapshotID)
+				return s.destroy(ctx, l.SessionID, l.Snapshot.SnapshotID)
 			}
-			if err != nil {
-				return true, errors.Join(err, s.close())
-			}
-			if err := s.close(); found || err != nil {
-				return found, err
-			}
-		}
+			return nil
+		})
+	}
+}
+
+// stillKept is whether something of a session whose keeper is gone is to be had, and
+// calls do with each store that is looked at. Of one whose starter died nothing is:
+// nobody was told of it. Something may be where there is an error.
+func stillKept(ctx context.Context, dir string, l keeper.Listed, do func(*store) error) (bool, error) {
+	if l.Unborn {
 		return false, nil
 	}
+	for _, name := range hostsOf(l) {
+		s, err := openSnapshots(ctx, dir, name)
+		if err != nil {
+			return true, err
+		}
+		found := s.newest(l.SessionID) != nil
+		if err := errors.Join(do(s), s.close()); found || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // recover makes a session that was lost, or whose resumption was cut off, what was kept
