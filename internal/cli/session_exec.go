@@ -105,6 +105,9 @@ func execError(dir, id string, err error) error {
 		return fmt.Errorf("session %s: another command runs in it, and there is room for one at a time", id)
 	}
 	if l, found := keeper.Find(dir, id); found == nil && l.Keeping() {
+		if l.Leaving != "" {
+			return fmt.Errorf("session %s is kept, and nothing can be done in it: its machine could not be removed; checkfu session pause %s tries again: %w", id, id, err)
+		}
 		return err
 	}
 	return fmt.Errorf("session %s %s: %w", id, became(dir, id), err)

@@ -58,6 +58,9 @@ func TestAPauseThatCouldNotRemoveTheMachineIsRepeated(t *testing.T) {
 				t.Errorf("%s: %d, %s", name, r.code, r.stderr)
 			}
 		}
+		if r := run(t, "session", "exec", id, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "checkfu session pause "+id+" tries again") {
+			t.Errorf("%s: %d, %s", name, r.code, r.stderr)
+		}
 		free()
 		again(id, s)
 		if now := is(t, id, "paused"); !within(now.ExpiresAt, 47*time.Hour, 48*time.Hour) {
