@@ -81,9 +81,10 @@ const (
 //
 // All is decided before the first byte is written, and each file is looked at once
 // more just before it is replaced. After an error the tree is as it was, or the
-// error says that this is not so. As root, what is written belongs to whom the
-// top belongs to. A process that is killed leaves each file whole,
-// old or new; to merge again then does the rest.
+// error says that this is not so and names each path: one that somebody changed
+// after Merge had written it stays as they made it. As root, what is written belongs
+// to whom the top belongs to. A process that is killed leaves each file and link
+// whole, old or new; to merge again then does the rest.
 //
 // Blocks: while git computes; once writing has begun, ctx ends nothing. Another
 // Merge into the same directory at that time is refused.
@@ -191,6 +192,7 @@ type step struct {
 	merged string // a file of ours with the bytes to write, for doMerged
 	perm   os.FileMode
 	marked bool
+	wrote  look // what it made of its path, once it is done
 }
 
 // read makes the two trees of the change and compares them.

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 )
 
 // changed is a change that a sandbox made: w.repo was staged, box was run in it.
@@ -108,6 +107,17 @@ var mergeCases = map[string]mergeCase{
 		box: `sed -i s/^9$/run/ f; echo new > n`, user: `sed -i s/^9$/user/ f`,
 		want:  "merged f; added n; both_changed f (marked)",
 		check: `grep -q '^<<<<<<< this tree$' f; grep -q '^>>>>>>> run_1$' f; grep -q '^run$' f; grep -q '^user$' f; test -e n`,
+	},
+	"same lines changed since, of a file with CRLF": {
+		begin: `printf '1\r\n2\r\n3\r\n' > crlf`, box: `sed -i s/^2/run/ crlf`, user: `sed -i s/^2/user/ crlf`,
+		want:  "merged crlf; both_changed crlf (marked)",
+		check: `test "$(grep -c '^<<<<<<< this tree' crlf)" = 1; test "$(grep -c '^>>>>>>> run_1' crlf)" = 1; grep -q "^run$(printf '\r')$" crlf`,
+	},
+	"same last lines changed since, with and without an end": {
+		begin: `printf '1\r\n2' > crlf; printf '1\n2' > lf; printf '1\n2\r\n' > both`,
+		box:   `for f in crlf lf both; do sed -i s/^2/run/ $f; done`, user: `for f in crlf lf both; do sed -i s/^2/user/ $f; done`,
+		want:  "merged both; merged crlf; merged lf; both_changed both (marked); both_changed crlf (marked); both_changed lf (marked)",
+		check: `for f in crlf lf both; do test "$(grep -c '^>>>>>>> run_1' $f)" = 1; done`,
 	},
 	"the same change on both sides": {
 		box: `echo 2 >> f; rm gone; echo n > n; chmod +x tool; ln -s tool l2`, user: `echo 2 >> f; rm gone; echo n > n; chmod +x tool; ln -s tool l2`,
@@ -326,90 +336,6 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-// A step that fails undoes those before it.
-func TestMergeUndoes(t *testing.T) {
-	w := newWorld(t)
-	w.sh(w.repo, start+`; chmod 0600 gone; git add -A; git commit -qm start`)
-	base, patch := w.changed(GitOptions{}, `rm -r d gone l; echo x > d; echo 2 >> f; chmod +x tool; mkdir l; echo x > l/x; rm bin; ln -s f bin; mkdir -p n/n; echo n > n/n/n; echo z > z`)
-	// What the last step finds is not what was decided on.
-	_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: w.TempDir()}, func(*merger) error {
-		w.sh(w.repo, `echo user > z`)
-		return nil
-	})
-	if !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "the tree is as it was") {
-		t.Fatal(err)
-	}
-	want := everything(t, w.repo)
-	fresh := filepath.Join(w.dir, "fresh")
-	w.git(w.dir, "clone", "-q", w.repo, fresh)
-	w.sh(fresh, `chmod 0600 gone; echo user > z`)
-	for path := range want {
-		if inGit(path) || path == "d" {
-			delete(want, path)
-		}
-	}
-	got := everything(t, fresh)
-	for path := range got {
-		if inGit(path) || path == "d" {
-			delete(got, path)
-		}
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("the tree is not as it was:\n%s", d)
-	}
-}
-
-// A merge that is killed after any step is done by the next one.
-func TestMergeAfterAKill(t *testing.T) {
-	w := newWorld(t)
-	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
-	base, patch := w.changed(GitOptions{}, `rm -r d gone l bin; echo x > d; sed -i s/^2$/two/ f; echo 2 >> tool; chmod +x tool; mkdir l; echo x > l/x; ln -s f bin; echo n > n`)
-	w.sh(w.repo, `sed -i s/^19$/nineteen/ f; echo user >> tool`)
-	fresh := filepath.Join(w.dir, "fresh")
-	w.run(w.dir, "cp", "-a", w.repo, fresh)
-	if m, err := w.merge(base, patch, false); err != nil || len(m.Conflicts) != 1 || !m.Conflicts[0].Marked {
-		t.Fatalf("%+v, %v", m, err)
-	}
-	want := treeOf(t, w.repo)
-	for steps := 0; ; steps++ {
-		w.sh(w.dir, `rm -rf repo; cp -a fresh repo`)
-		left := steps
-		killed := errors.New("killed")
-		_, err := mergeWith(context.Background(), MergeOptions{Dir: w.repo, Base: bytes.NewReader(base), Patch: bytes.NewReader(patch), Name: "run_1", TempDir: t.TempDir()}, func(m *merger) error {
-			for _, s := range m.order() {
-				if left--; left < 0 {
-					return killed
-				}
-				if s.ours.kind == directory {
-					if err := m.removeEmpty(s.path); err != nil {
-						return err
-					}
-				}
-				_, data, err := m.at(s.path)
-				if err := errors.Join(err, m.one(context.Background(), s, data)); err != nil {
-					return err
-				}
-			}
-			return killed
-		})
-		if !errors.Is(err, killed) {
-			t.Fatal(err)
-		}
-		if _, err := w.merge(base, patch, false); err != nil {
-			t.Fatalf("after %d steps: %v", steps, err)
-		}
-		if d := cmp.Diff(want, treeOf(t, w.repo)); d != "" {
-			t.Errorf("after %d steps:\n%s", steps, d)
-		}
-		if left >= 0 {
-			if steps < 8 {
-				t.Errorf("%d steps", steps)
-			}
-			return
-		}
-	}
-}
-
 func TestMergeOneAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
@@ -453,37 +379,6 @@ func FuzzPlainWay(f *testing.F) {
 			t.Errorf("%q -> %q leads to %q", path, target, to)
 		}
 	})
-}
-
-// A disk that fills up half-way: everything is put back.
-func TestMergeOnAFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to mount a small filesystem")
-	}
-	w := newWorld(t)
-	w.sh(w.repo, start+`; git add -A; git commit -qm start`)
-	base, patch := w.changed(GitOptions{}, `rm -r d; echo 2 >> f; chmod +x tool; rm l; ln -s tool l; head -c 3000000 /dev/zero | tr '\000' z > z`)
-	small := filepath.Join(w.dir, "small")
-	if err := os.Mkdir(small, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=2m,mode=755"); err != nil {
-		t.Skip("needs to mount a small filesystem: ", err)
-	}
-	defer func() {
-		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
-	w.run(w.dir, "cp", "-a", w.repo+"/.", small)
-	w.repo = small
-	before := everything(t, small)
-	if _, err := w.merge(base, patch, false); err == nil || !strings.Contains(err.Error(), "the tree is as it was") || !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("%v", err)
-	}
-	if d := cmp.Diff(before, everything(t, small)); d != "" {
-		t.Errorf("the tree is not as it was:\n%s", d)
-	}
 }
 
 // Root merges for whom the tree belongs to.

@@ -171,7 +171,7 @@ func (m *merger) content(ctx context.Context, s *step, ourBytes, theirBytes []by
 	if isBinary(baseBytes) || isBinary(ourBytes) || isBinary(theirBytes) {
 		return BinaryChanged, nil
 	}
-	if bytes.Contains(ourBytes, []byte("\n>>>>>>> "+m.name+"\n")) {
+	if m.marks(ourBytes) {
 		return BothChanged, nil // it has our markers from before: not twice
 	}
 	merged, conflicts, err := m.lines(ctx, s, ourBytes, baseBytes, theirBytes)
@@ -187,6 +187,13 @@ func (m *merger) content(ctx context.Context, s *step, ourBytes, theirBytes []by
 		return BothChanged, nil
 	}
 	return "", nil
+}
+
+// marks reports whether a file holds conflict markers of this change. Git ends them
+// as it finds the lines of the file to end.
+func (m *merger) marks(data []byte) bool {
+	end := "\n>>>>>>> " + m.name
+	return bytes.Contains(data, []byte(end+"\n")) || bytes.Contains(data, []byte(end+"\r\n"))
 }
 
 // lines is git's merge of three files, on copies in a directory of ours.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,54 +88,63 @@ func (m *merger) within(path string, deleted map[string]bool) (ConflictReason, e
 
 // write does the steps, and undoes them where one fails.
 func (m *merger) write(ctx context.Context) error {
-	undo := filepath.Join(m.temp, "undo")
-	if err := os.Mkdir(undo, 0o700); err != nil {
-		return err
-	}
-	var done []*step
-	saved := func(n int) string { return filepath.Join(undo, strconv.Itoa(n)) }
-	err := func() error {
-		for _, s := range m.order() {
-			now, data, err := m.at(s.path)
-			if err != nil {
-				return err
-			}
-			was := s.ours
-			if was.kind == directory { // its files are deleted by now
-				if err := m.removeEmpty(s.path); err != nil {
-					return err
-				}
-				was.kind, now.kind = absent, absent
-			}
-			if !now.same(was) {
-				return &Error{Op: "merge", Path: s.path, Reason: "changed while it was merged", Err: ErrChanged}
-			}
-			if now.kind == regular {
-				if err := os.WriteFile(saved(len(done)), data, 0o600); err != nil {
-					return err
-				}
-			}
-			done = append(done, s)
-			if err := m.one(ctx, s, data); err != nil {
-				return err
-			}
-		}
-		return nil
-	}()
+	done, err := m.do(ctx)
 	if err == nil {
 		m.prune(done)
 		return nil
 	}
-	var left []error
-	for n, s := range slices.Backward(done) {
-		if back := m.restore(ctx, s, saved(n)); back != nil {
-			left = append(left, &Error{Op: "merge", Path: s.path, Reason: "could not be put back", Err: back})
-		}
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("%w; the tree is not as it was: %w", err, errors.Join(left...))
+	if left := m.undo(ctx, done); left != nil {
+		return fmt.Errorf("%w; the tree is not as it was: %w", err, left)
 	}
 	return fmt.Errorf("%w; the tree is as it was", err)
+}
+
+// do does the steps, and keeps of each what was there. After an error the last one
+// of done may be done or not.
+func (m *merger) do(ctx context.Context) (done []*step, err error) {
+	if err := os.Mkdir(filepath.Join(m.temp, "undo"), 0o700); err != nil {
+		return nil, err
+	}
+	for _, s := range m.order() {
+		now, data, err := m.at(s.path)
+		if err != nil {
+			return done, err
+		}
+		was := s.ours
+		if was.kind == directory { // its files are deleted by now
+			if err := m.removeEmpty(s.path); err != nil {
+				return done, err
+			}
+			was.kind, now.kind = absent, absent
+		}
+		if !now.same(was) {
+			return done, &Error{Op: "merge", Path: s.path, Reason: "changed while it was merged", Err: ErrChanged}
+		}
+		if now.kind == regular {
+			if err := os.WriteFile(m.saved(len(done)), data, 0o600); err != nil {
+				return done, err
+			}
+		}
+		done = append(done, s)
+		if err := m.one(ctx, s, data); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// saved is where the file is kept that step n of those done found.
+func (m *merger) saved(n int) string { return filepath.Join(m.temp, "undo", strconv.Itoa(n)) }
+
+// undo puts back what was there before the steps, the last first.
+func (m *merger) undo(ctx context.Context, done []*step) error {
+	var left []error
+	for n, s := range slices.Backward(done) {
+		if err := m.restore(ctx, s, m.saved(n)); err != nil {
+			left = append(left, &Error{Op: "merge", Path: s.path, Reason: "could not be put back", Err: err})
+		}
+	}
+	return errors.Join(left...)
 }
 
 // order is deletions first, for what takes their place, and markers last: a merge
@@ -157,58 +167,85 @@ func (m *merger) order() []*step {
 
 // one does one step; ours are the bytes that the tree has there.
 func (m *merger) one(ctx context.Context, s *step, ours []byte) error {
-	switch s.do {
-	case doDelete:
-		return m.to.Remove(s.path)
-	case doMode:
-		return m.to.WriteFile(ctx, s.path, ours, s.perm)
-	case doMerged:
-		data, err := os.ReadFile(s.merged)
-		if err != nil {
-			return err
-		}
-		return m.to.WriteFile(ctx, s.path, data, s.perm)
-	}
-	data, err := m.blobs.read(s.theirs.oid)
+	want, data, err := m.wanted(s, ours)
 	if err != nil {
 		return err
 	}
-	link := s.theirs.mode == modeLink
-	if s.ours.kind == symlink || link && s.ours.kind == regular {
-		if err := m.to.Remove(s.path); err != nil {
-			return err
-		}
-	}
-	if link {
-		return m.to.Symlink(string(data), s.path)
-	}
-	return m.to.WriteFile(ctx, s.path, data, s.perm)
+	s.wrote = want
+	return m.put(ctx, s.path, s.ours, want, data)
 }
 
-// restore puts back what was at a path before its step.
-func (m *merger) restore(ctx context.Context, s *step, saved string) error {
-	if now, _, err := m.at(s.path); err == nil && now.same(s.ours) {
-		return nil
-	}
-	if s.ours.kind == regular {
-		data, err := os.ReadFile(saved)
-		if err != nil {
-			return err
+// wanted is what a step makes of its path.
+func (m *merger) wanted(s *step, ours []byte) (look, []byte, error) {
+	want, data, err := m.side(s.theirs)
+	switch s.do {
+	case doMode:
+		data = ours
+	case doMerged:
+		if err == nil {
+			data, err = os.ReadFile(s.merged)
 		}
-		if n, err := m.tree.open(s.path); err == nil && n.kind == symlink {
-			if err := m.to.Remove(s.path); err != nil {
+	}
+	if want.kind == regular {
+		want.perm, want.digest = s.perm, Digest(data)
+	}
+	return want, data, err
+}
+
+// put makes of a path that holds was one that holds want, in one step of the kernel:
+// a kill at any moment leaves the one or the other.
+func (m *merger) put(ctx context.Context, path string, was, want look, data []byte) error {
+	switch {
+	case want.kind == absent:
+		return m.to.Remove(path)
+	case want.kind == regular && was.kind != symlink:
+		return m.to.WriteFile(ctx, path, data, want.perm)
+	case want.kind == symlink && was.kind != symlink && was.kind != regular:
+		return m.to.Symlink(want.target, path)
+	}
+	beside, err := m.beside(ctx, path, want, data)
+	if err == nil {
+		err = m.to.Replace(path, m.to, beside)
+	}
+	if err != nil {
+		_ = m.to.Remove(beside)
+	}
+	return err
+}
+
+// beside makes what a path is to hold at a name beside it, which a kill may leave.
+func (m *merger) beside(ctx context.Context, path string, want look, data []byte) (string, error) {
+	name := filepath.Join(filepath.Dir(path), contain.TemporaryPrefix+strconv.FormatUint(rand.Uint64(), 16))
+	if want.kind == symlink {
+		return name, m.to.Symlink(want.target, name)
+	}
+	return name, m.to.WriteFile(ctx, name, data, want.perm)
+}
+
+// restore puts back what was at a path before its step. What is neither that nor
+// what the step wrote is somebody's work of a moment ago, and stays.
+func (m *merger) restore(ctx context.Context, s *step, saved string) error {
+	was := s.ours
+	if was.kind == directory { // it comes back with the first file in it
+		was = look{kind: absent}
+	}
+	now, _, err := m.at(s.path)
+	switch {
+	case err != nil:
+		return err
+	case now.same(was):
+	case now.kind != s.wrote.kind || now.digest != s.wrote.digest || now.target != s.wrote.target:
+		return fmt.Errorf("somebody changed it after the merge had written it, and it stays as it is: %w", ErrChanged)
+	default:
+		var data []byte
+		if was.kind == regular {
+			if data, err = os.ReadFile(saved); err != nil {
 				return err
 			}
-		} else if n.file != nil {
-			n.file.Close()
 		}
-		return m.to.WriteFile(ctx, s.path, data, s.ours.perm)
-	}
-	if err := m.to.Remove(s.path); err != nil && !errors.Is(err, contain.ErrNotFound) {
-		return err
-	}
-	if s.ours.kind == symlink {
-		return m.to.Symlink(s.ours.target, s.path)
+		if err := m.put(ctx, s.path, now, was, data); err != nil {
+			return err
+		}
 	}
 	m.prune([]*step{s})
 	return nil
