@@ -37,8 +37,9 @@ markers. Any other conflict leaves your file as it is: a deletion against a chan
 binary files, a link or directory in the way, a link of the run that leads out of
 the tree. Every conflict is named, and checkfu then ends with 7.
 
-After an error the tree is as it was. A merge that was killed leaves each file whole,
-old or new, and can be done again. --check tells what would happen.`,
+After an error the tree is as it was, but for what somebody changed meanwhile, which
+is named and stays. A merge that was killed leaves each file whole, old or new, and
+can be done again. --check tells what would happen.`,
 		Example: `  checkfu runs apply latest --check
   checkfu runs apply latest
   checkfu runs apply run_0123456789abcdef01234567 --dir ../other-clone`,
