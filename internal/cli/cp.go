@@ -32,13 +32,14 @@ local name with a colon is written ./a:b.
 
 Out of the mounts and /mnt/session/outputs is read from outside, checked against the
 listing and written by descriptor: a link that lies in your directory is not
-followed. Links, special files, names that git would take for its own, and files
-above 16 MiB are named and not copied. Into them at most 16 MiB are written from
-outside, whole or not at all, while the machine stands still for a moment.
+followed. Links, special files, and names that git would take for its own, here or
+there, are named and not copied. So is a file above 16 MiB, or one that changes just
+then; the rest is copied, and the exit is 125. Into them at most 16 MiB are written
+from outside, whole or not at all, while the machine stands still for a moment.
 
 Any other single file is passed on by cat, or written by sh, in the machine: as a
 command of the session it takes its turn with the others, and what it says is the
-machine's word.`,
+machine's word. Out of it come at most as many bytes as the machine's disk may have.`,
 		Example: `  checkfu cp $id:report.html .
   checkfu cp $id:/mnt/session/outputs results
   checkfu cp notes.txt $id:/mnt/session/outputs/
@@ -137,40 +138,85 @@ func (c *copying) outOf(ctx context.Context, from, to string) error {
 	case errors.Is(err, runner.ErrNoLeaf):
 		return argument.Unexpected("PATH", "a file in the machine, or a directory with files in it", at)
 	}
-	copied := 0
+	copied, missed := 0, 0
 	for _, o := range outputs {
 		if o.Refused == "" {
 			copied++
 		} else {
+			if o.Missed() {
+				missed++
+			}
 			c.complain(fmt.Errorf("%s is not copied: %s", argument.Printable(o.Path), strings.ReplaceAll(o.Refused, "_", " ")))
 		}
 	}
-	if err == nil && copied == 0 && len(outputs) > 0 {
-		err = errors.New("nothing was copied")
+	switch {
+	case err != nil:
+		return err
+	case copied == 0 && len(outputs) > 0:
+		return errors.New("nothing was copied")
+	case missed > 0: // a script must not take a part for the whole
+		return fmt.Errorf("%d of %d files are not copied", missed, copied+missed)
 	}
-	return err
+	return nil
 }
 
-// passOn has cat in the machine write a file that no Runner reads from outside.
+// passOn has cat in the machine write a file that no Runner reads from outside. A cat
+// of the machine's own can write for ever.
 func (c *copying) passOn(ctx context.Context, at string, dest runner.Destination) error {
 	if dest.Writer != nil {
-		return c.inside(ctx, nil, dest.Writer, "cat", at)
+		return c.cat(ctx, at, dest.Writer)
 	}
 	s := &sink{path: filepath.Join(dest.Dir, dest.Name)}
 	defer s.discard()
 	if err := s.open(); err != nil {
 		return err
 	}
-	if err := c.inside(ctx, nil, s, "cat", at); err != nil {
+	if err := c.cat(ctx, at, s); err != nil {
 		return err
 	}
 	return s.commit()
 }
 
+func (c *copying) cat(ctx context.Context, at string, to io.Writer) error {
+	most := c.in.Profile.ResourceLimits.DiskBytes
+	b := &bounded{to: to, left: most}
+	err := c.inside(ctx, nil, b, "cat", at)
+	switch {
+	case !errors.Is(err, errOutputClosed):
+		return err
+	case errors.Is(b.failed, errBeyond):
+		return fmt.Errorf("%s is more than the %s that the machine's disk may have", argument.Printable(at), argument.Bytes(most))
+	case b.failed != nil:
+		return b.failed
+	}
+	return err
+}
+
+// bounded passes on what is written to it, and fails where that is too much.
+type bounded struct {
+	to     io.Writer
+	left   int64
+	failed error
+}
+
+var errBeyond = errors.New("too many bytes")
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		b.failed = errBeyond
+		return 0, errBeyond
+	}
+	n, err := b.to.Write(p)
+	b.left -= int64(n)
+	b.failed = err
+	return n, err
+}
+
 // written is a shell's way to write its input to a file whole or not at all: $2 is
-// how many bytes there are to be, or nothing.
-const written = `t=$1.checkfu-cp; trap 'rm -f -- "$t"' EXIT
-cat >"$t" && { [ -z "$2" ] || [ "$(wc -c <"$t")" -eq "$2" ]; } && { [ -z "$3" ] || chmod +x -- "$t"; } && mv -f -- "$t" "$1"`
+// how many bytes there are to be, or nothing. mv would move into a directory.
+const written = `if [ -d "$1" ]; then echo "$1 is a directory: with a slash at its end the file keeps its name in it" >&2; exit 1; fi
+t=$1.checkfu-cp; trap 'rm -f -- "$t"' EXIT
+cat >"$t" && { [ -z "$2" ] || [ "$(wc -c <"$t")" -eq "$2" ]; } && { [ -z "$3" ] || chmod +x -- "$t"; } && [ ! -d "$1" ] && mv -f -- "$t" "$1"`
 
 func (c *copying) into(ctx context.Context, from, to string) error {
 	source, size, executable, err := c.source(from)
@@ -243,11 +289,15 @@ func (c *copying) inside(ctx context.Context, input io.Reader, output io.Writer,
 		return execError(c.dir, c.id, err)
 	case record.Cause == runner.CauseNotFound || record.Cause == runner.CauseNotStarted:
 		return fmt.Errorf("the machine has no %s to copy with", command[0])
+	case record.Cause == runner.CauseOutputClosed:
+		return errOutputClosed
 	case record.Cause != runner.CauseExited || record.Exit.ExitCode == nil || *record.Exit.ExitCode != 0:
 		return fmt.Errorf("the machine could not copy it: %s", argument.OneLine(orNone(said.String())))
 	}
 	return nil
 }
+
+var errOutputClosed = errors.New("nobody takes what is copied any more")
 
 // head keeps the beginning of what is written to it.
 type head struct {

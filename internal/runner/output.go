@@ -21,6 +21,12 @@ const (
 	refusedName        = "refused_name"        // git on this host would take it for a repository's own files
 )
 
+// Missed reports whether the output is a file that should have been copied and was not.
+// Links, special files and git's names never are.
+func (o Output) Missed() bool {
+	return o.Type == sandbox.LeafRegular && o.Refused != "" && o.Refused != refusedName
+}
+
 // outputs copies the regular files of the output tree into the output
 // directory. The names come from the workload, so every file is written by
 // descriptor below that directory: a link that lies there is never followed,
