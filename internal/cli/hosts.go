@@ -138,7 +138,7 @@ func (a *app) sweep(cmd *cobra.Command) (sweepDocument, error) {
 	runs, sweepErr := sweepScratch(dir)
 	sessions, sessionErr := keeper.Sweep(cmd.Context(), dir, keeper.Ending{Reclaim: a.reclaim(dir), Kept: a.kept(dir)})
 	doc.RunIDs, doc.SessionIDs = runs, sessions
-	return doc, errors.Join(hostErr, sweepErr, sessionErr)
+	return doc, errors.Join(hostErr, sweepErr, sessionErr, sweepForks(cmd.Context(), dir))
 }
 
 func (a *app) sweepCommand() *cobra.Command {

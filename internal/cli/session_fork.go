@@ -111,8 +111,8 @@ func (a *app) sessionFork(ctx context.Context, dir, id string, count int, note f
 	return nil
 }
 
-// captured is an active session with a snapshot of this moment; done takes that
-// away.
+// captured is an active session with a snapshot of this moment, marked as in use; done
+// takes both away.
 func (a *app) captured(ctx context.Context, dir, id string) (from keeper.Record, done func(context.Context) error, err error) {
 	s, err := keeper.Open(ctx, dir, id)
 	if err != nil {
@@ -122,24 +122,78 @@ func (a *app) captured(ctx context.Context, dir, id string) (from keeper.Record,
 		_ = s.Close()
 		return from, nil, argument.Wrong("session %s: expected one that was started with --keep; of the machine of this one nothing can be kept", id)
 	}
+	mark, err := keeper.BeginFork(dir, id)
+	if err != nil {
+		_ = s.Close()
+		return from, nil, err
+	}
 	in := *from.Instance
 	taken, err := whileKept(ctx, s, func(ctx context.Context) (sandbox.Snapshot, error) {
 		return a.sessionRunner(s, in.Target).Capture(ctx, in, from.KeepUntil(time.Now()))
 	})
 	closed(s, err)
 	if err != nil {
-		return from, nil, fmt.Errorf("session %s: %w (%s says more)", id, err, keeper.LogPath(dir, id))
+		return from, nil, errors.Join(fmt.Errorf("session %s: %w", id, err), mark.Close())
 	}
 	from.Snapshot = &taken
-	return from, func(ctx context.Context) error {
+	done = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonBound)
 		defer cancel()
 		o, err := openSnapshots(ctx, dir, from.Provider)
+		if err == nil {
+			err = errors.Join(o.opened.Provider.DestroySnapshot(ctx, taken.SnapshotID), o.close())
+		}
+		if err != nil {
+			return errors.Join(err, mark.Leave())
+		}
+		return mark.Close()
+	}
+	if err := mark.From(taken.SnapshotID); err != nil {
+		return from, nil, errors.Join(err, done(ctx))
+	}
+	return from, done, nil
+}
+
+// sweepForks takes away what the forks of active sessions were copies of, where they
+// were cut off. What there is of any other session, who has it in hand takes away.
+func sweepForks(ctx context.Context, dir string) error {
+	list, err := keeper.List(dir)
+	for _, l := range list {
+		if l.State == keeper.StateActive && l.Keeps() {
+			if one := sweepForksOf(ctx, dir, l); one != nil {
+				err = errors.Join(err, fmt.Errorf("session %s: %w", l.SessionID, one))
+			}
+		}
+	}
+	return err
+}
+
+func sweepForksOf(ctx context.Context, dir string, l keeper.Listed) (err error) {
+	forks, err := keeper.TakeForks(dir, l.SessionID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, forks.Close()) }()
+	if len(forks.CutOff) > 0 {
+		// Once more, with the marks in hand: it may have been lost meanwhile, and made
+		// what one of them names.
+		if l, err = keeper.Find(dir, l.SessionID); err != nil || l.Damaged != nil {
+			return err
+		}
+		s, err := openSnapshots(ctx, dir, l.Provider)
 		if err != nil {
 			return err
 		}
-		return errors.Join(o.opened.Provider.DestroySnapshot(ctx, taken.SnapshotID), o.close())
-	}, nil
+		for _, id := range forks.CutOff {
+			if l.Snapshot == nil || l.Snapshot.SnapshotID != id {
+				err = errors.Join(err, s.opened.Provider.DestroySnapshot(ctx, id))
+			}
+		}
+		if err := errors.Join(err, s.close()); err != nil {
+			return err
+		}
+	}
+	return forks.Remove()
 }
 
 // fork makes one session out of from. It is reserved first, so that a sweep finds

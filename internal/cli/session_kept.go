@@ -98,6 +98,18 @@ func (s *store) destroy(ctx context.Context, id string, but sandbox.SnapshotID) 
 	return err
 }
 
+// tidy is destroy while the session and its marks are in hand. Where a fork is under way
+// that began before the session was paused, it takes nothing: the next one will.
+func (s *store) tidy(ctx context.Context, id string, but sandbox.SnapshotID, forks *keeper.Forks) error {
+	if forks.Running {
+		return nil
+	}
+	if err := s.destroy(ctx, id, but); err != nil {
+		return err
+	}
+	return forks.Remove()
+}
+
 // hostsOf are the providers that can have kept something of a session.
 func hostsOf(l keeper.Listed) []string {
 	switch {
@@ -115,10 +127,14 @@ func hostsOf(l keeper.Listed) []string {
 func (a *app) kept(dir string) func(context.Context, keeper.Listed) (bool, error) {
 	return func(ctx context.Context, l keeper.Listed) (bool, error) {
 		return stillKept(ctx, dir, l, func(s *store) error {
-			if l.State == keeper.StatePaused && s.has(l.SessionID, l.Snapshot.SnapshotID) {
-				return s.destroy(ctx, l.SessionID, l.Snapshot.SnapshotID)
+			if l.State != keeper.StatePaused || !s.has(l.SessionID, l.Snapshot.SnapshotID) {
+				return nil
 			}
-			return nil
+			forks, err := keeper.TakeForks(dir, l.SessionID)
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.tidy(ctx, l.SessionID, l.Snapshot.SnapshotID, forks), forks.Close())
 		})
 	}
 }
@@ -159,6 +175,15 @@ func (a *app) recover(ctx context.Context, dir, id string) (since sandbox.Timest
 	if !h.Record.Keeps() || h.Record.Instance == nil {
 		return "", nothing
 	}
+	forks, err := keeper.TakeForks(dir, id)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, forks.Close()) }()
+	if forks.Running && h.Record.State == keeper.StateActive {
+		// What was kept last may be what that fork copies, and will destroy.
+		return "", fmt.Errorf("session %s: it is being forked: try again when that has ended", id)
+	}
 	s, err := openSnapshots(ctx, dir, h.Record.Provider)
 	if err != nil {
 		return "", err
@@ -180,7 +205,7 @@ func (a *app) recover(ctx context.Context, dir, id string) (since sandbox.Timest
 	if err := h.Pause(in, *last); err != nil {
 		return "", err
 	}
-	return last.CreatedAt, s.destroy(ctx, id, last.SnapshotID)
+	return last.CreatedAt, s.tidy(ctx, id, last.SnapshotID, forks)
 }
 
 // paused finds a session that is paused, or was lost and can be taken up from what

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -13,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // snapshots are the ids of those on the disk, of all providers.
@@ -438,6 +442,89 @@ func TestNothingOfAKilledKeeperOutlivesItsSession(t *testing.T) {
 			t.Errorf("%s: %s", verb, strings.Join(left, "\n"))
 		}
 	}
+	nothingKept(t)
+}
+
+// A fork of an active session has what it copies from until it has ended, and leaves
+// nothing of it where it is killed.
+func TestAForkHasWhatItCopiesFrom(t *testing.T) {
+	keepable(t)
+	id := session(t, providers[1], "--id", name(t, providers[1], 450), "--keep", "--disk", "16MiB")
+	is(t, id, "active")
+	inside(t, id, "echo kept > n")
+	const count = 4
+	forks := func() (ids []string) {
+		for other := range sessions(t) {
+			if other != id {
+				ids = append(ids, other)
+			}
+		}
+		return ids
+	}
+	// forking is a fork that has made its first and cannot say so: its pipe is full.
+	filler := make([]byte, 4096)
+	forking := func() (cmd *exec.Cmd, out *os.File, errs *strings.Builder) {
+		t.Helper()
+		out, in, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		t.Cleanup(func() { out.Close() })
+		if _, err := unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, len(filler)); err != nil {
+			t.Fatal(err)
+		}
+		cmd, errs = command(t, "session", "fork", id, "--quiet", "--count", fmt.Sprint(count)), new(strings.Builder)
+		cmd.Stdout, cmd.Stderr = in, errs
+		if _, err = in.Write(filler); err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it has made one", func() bool {
+			made := forks()
+			return len(made) == 1 && sessions(t)[made[0]].State == "paused"
+		})
+		return cmd, out, errs
+	}
+
+	cmd, _, _ := forking()
+	kill(cmd, syscall.SIGKILL)
+	_ = cmd.Wait()
+	if r := mustRun(t, "prune"); strings.Contains(r.stderr, "of no session here") {
+		t.Errorf("%s", r.stderr)
+	}
+	remove(t, forks()...)
+	if found := snapshots(); len(found) > 0 {
+		t.Errorf("a fork that was killed left %q", found)
+	}
+	is(t, id, "active")
+
+	cmd, out, errs := forking()
+	if r := mustRun(t, "prune", "--dry-run"); strings.Contains(r.stderr, "of no session here") {
+		t.Errorf("%s", r.stderr)
+	}
+	pause(t, id)
+	mustRun(t, "sweep")
+	said, err := io.ReadAll(out)
+	if err = errors.Join(err, cmd.Wait()); err != nil || len(said) < len(filler) {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	ids := strings.Fields(string(said[len(filler):]))
+	if len(ids) != count {
+		t.Fatalf("%q", ids)
+	}
+	resume(t, ids[count-1])
+	is(t, ids[count-1], "active")
+	if got := inside(t, ids[count-1], "cat n"); got != "kept\n" {
+		t.Errorf("%q", got)
+	}
+	remove(t, ids...)
+	if found := snapshots(); len(found) != 1 {
+		t.Errorf("expected that of the session alone, got %q", found)
+	}
+	remove(t, id)
 	nothingKept(t)
 }
 
