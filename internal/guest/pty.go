@@ -175,30 +175,6 @@ func waitFor(pid int) int {
 	}
 }
 
-// typeInto does what the frames say until they end. A terminal that nobody holds
-// any more takes nothing: that ends the command, if anything does, and not this.
-// Errors: nil at their end; *WireError for what is no frame.
-func typeInto(master *os.File, in io.Reader) error {
-	raw, err := master.SyscallConn()
-	if err != nil {
-		return err
-	}
-	for frames := (&strokes{r: in}); ; {
-		s, err := frames.next()
-		switch {
-		case err != nil:
-			if refused, is := err.(*WireError); is {
-				return refused
-			}
-			return nil // whoever typed is gone
-		case s.typed != nil:
-			_, _ = master.Write(s.typed)
-		default:
-			raw.Control(func(fd uintptr) { _ = resize(int(fd), s.size) })
-		}
-	}
-}
-
 // show passes on what the terminal shows, until nobody holds it any more, its
 // deadline, or the end of whoever looks.
 func show(master *os.File, out io.Writer) error {

@@ -149,9 +149,12 @@ func TestShell(t *testing.T) {
 		p.types("while [ \"$(stty size)\" != '45 120' ]; do sleep 0.1; done; echo re''sized\n")
 		p.sees("resized\r\n")
 
-		// Ctrl-C ends what runs in front, and not the shell.
+		// Ctrl-C ends what runs in front, and not the shell, also where a line was
+		// typed that nobody reads, which then is gone.
 		p.types("sh -c 'echo be''gun; exec sleep 1000'\n")
 		p.sees("begun\r\n")
+		p.types("exit 9\n")
+		p.sees("exit 9\r\n")
 		p.types("\x03")
 		p.sees("here> ")
 		p.types("echo left $?\n")
