@@ -77,6 +77,20 @@ func get(at string) (string, error) {
 	return string(body), err
 }
 
+// answered is get, which is done again where the connection was reset, or lasted
+// too long: on a loaded host so many at once may be more than a machine starts in
+// time. Half an answer is neither.
+func answered(at string) (body string, err error) {
+	for until := time.Now().Add(3 * time.Minute); time.Now().Before(until); {
+		body, err = get(at)
+		late, is := errors.AsType[net.Error](err)
+		if !errors.Is(err, syscall.ECONNRESET) && !(is && late.Timeout()) {
+			break
+		}
+	}
+	return body, err
+}
+
 // A server in a machine without a network answers here, beside the command that
 // it belongs to; nothing in there reaches this host by it.
 func TestForward(t *testing.T) {
@@ -106,12 +120,12 @@ func TestForward(t *testing.T) {
 
 		many := 100
 		if provider != "native:runc" {
-			many = 40 // more than there is room for at a time
+			many = 33 // more than there is room for at a time
 		}
 		var all sync.WaitGroup
 		for range many {
 			all.Go(func() {
-				if body, err := get(at[0]); body != "hello\n" || err != nil {
+				if body, err := answered(at[0]); body != "hello\n" || err != nil {
 					t.Errorf("%s: %q, %v", provider, body, err)
 				}
 			})
