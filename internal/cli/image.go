@@ -142,12 +142,36 @@ func (a *app) imageList() *cobra.Command {
 }
 
 func (a *app) imageRemove() *cobra.Command {
-	return &cobra.Command{
-		Use: "rm REF", Aliases: []string{"remove"}, Short: "Remove an image", Example: "  checkfu image rm app", Args: oneArgument("REF"),
+	var force bool
+	cmd := &cobra.Command{
+		Use: "rm REF", Aliases: []string{"remove"}, Short: "Remove an image", Args: oneArgument("REF"),
+		Long: `Remove an image that nothing uses. One that only a paused session needs is removed
+with --force: it cannot be resumed then until the same image is imported again. One
+that a machine runs on stays in any case.`,
+		Example: "  checkfu image rm app\n  checkfu image rm app --force",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error { return store.Remove(ctx, args[0]) })
+			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				if force {
+					return store.Remove(ctx, args[0])
+				}
+				found, err := store.Resolve(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				dir, err := a.usableState()
+				if err != nil {
+					return err
+				}
+				err = store.RemoveUnused(ctx, found.Digest, func() error { return a.unused(cmd, dir, found.Digest, pruneDocument{}) })
+				if errors.Is(err, image.ErrInUse) {
+					return fmt.Errorf("%s: a machine or a paused session needs it, see checkfu session ls; with --force a paused one does not count: %w", argument.Printable(args[0]), err)
+				}
+				return err
+			})
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "also where a paused session needs it")
+	return cmd
 }
 
 func (a *app) imageVerify() *cobra.Command {
