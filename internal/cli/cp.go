@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -181,36 +182,44 @@ func (c *copying) cat(ctx context.Context, at string, to io.Writer) error {
 	most := c.in.Profile.ResourceLimits.DiskBytes
 	b := &bounded{to: to, left: most}
 	err := c.inside(ctx, nil, b, "cat", at)
-	switch {
-	case !errors.Is(err, errOutputClosed):
-		return err
-	case errors.Is(b.failed, errBeyond):
+	// How the command then ended does not matter.
+	switch failed := b.why(); {
+	case errors.Is(failed, errBeyond):
 		return fmt.Errorf("%s is more than the %s that the machine's disk may have", argument.Printable(at), argument.Bytes(most))
-	case b.failed != nil:
-		return b.failed
+	case failed != nil:
+		return failed
 	}
 	return err
 }
 
-// bounded passes on what is written to it, and fails where that is too much.
+// bounded passes on what is written to it, and fails where that is too much. Who writes
+// can be under way still when why is asked.
 type bounded struct {
 	to     io.Writer
 	left   int64
-	failed error
+	failed atomic.Pointer[error]
+}
+
+// why says how the last Write failed; nil where it did not.
+func (b *bounded) why() error {
+	if err := b.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (b *bounded) Write(p []byte) (n int, err error) {
+	if err = errBeyond; int64(len(p)) <= b.left {
+		n, err = b.to.Write(p)
+		b.left -= int64(n)
+	}
+	if err != nil {
+		b.failed.Store(&err)
+	}
+	return n, err
 }
 
 var errBeyond = errors.New("too many bytes")
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if int64(len(p)) > b.left {
-		b.failed = errBeyond
-		return 0, errBeyond
-	}
-	n, err := b.to.Write(p)
-	b.left -= int64(n)
-	b.failed = err
-	return n, err
-}
 
 // written is a shell's way to write its input to a file whole or not at all: $2 is
 // how many bytes there are to be, or nothing. mv would move into a directory.
@@ -289,15 +298,11 @@ func (c *copying) inside(ctx context.Context, input io.Reader, output io.Writer,
 		return execError(c.dir, c.id, err)
 	case record.Cause == runner.CauseNotFound || record.Cause == runner.CauseNotStarted:
 		return fmt.Errorf("the machine has no %s to copy with", command[0])
-	case record.Cause == runner.CauseOutputClosed:
-		return errOutputClosed
 	case record.Cause != runner.CauseExited || record.Exit.ExitCode == nil || *record.Exit.ExitCode != 0:
 		return fmt.Errorf("the machine could not copy it: %s", argument.OneLine(orNone(said.String())))
 	}
 	return nil
 }
-
-var errOutputClosed = errors.New("nobody takes what is copied any more")
 
 // head keeps the beginning of what is written to it.
 type head struct {

@@ -84,13 +84,13 @@ func TestBounded(t *testing.T) {
 			t.Fatalf("%q: %d, %v", p, n, err)
 		}
 	}
-	if n, err := b.Write([]byte("f")); n != 0 || !errors.Is(err, errBeyond) || !errors.Is(b.failed, errBeyond) || to.String() != "abcde" {
-		t.Errorf("%d, %v, %v, %q", n, err, b.failed, to.String())
+	if n, err := b.Write([]byte("f")); n != 0 || !errors.Is(err, errBeyond) || !errors.Is(b.why(), errBeyond) || to.String() != "abcde" {
+		t.Errorf("%d, %v, %v, %q", n, err, b.why(), to.String())
 	}
 	r, w := io.Pipe()
 	r.Close()
 	b = &bounded{to: w, left: 5}
-	if _, err := b.Write([]byte("a")); !errors.Is(err, io.ErrClosedPipe) || !errors.Is(b.failed, io.ErrClosedPipe) {
-		t.Errorf("%v, %v", err, b.failed)
+	if _, err := b.Write([]byte("a")); !errors.Is(err, io.ErrClosedPipe) || !errors.Is(b.why(), io.ErrClosedPipe) {
+		t.Errorf("%v, %v", err, b.why())
 	}
 }
