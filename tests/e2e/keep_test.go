@@ -382,6 +382,8 @@ func freeze(t *testing.T, instance string) {
 	}
 }
 
+func keeperGone(state string) bool { return state == "paused" || state == "lost" }
+
 // What a keeper that was killed left ends with its session, and before that is resumed:
 // nobody has to sweep in between.
 func TestNothingOfAKilledKeeperOutlivesItsSession(t *testing.T) {
@@ -433,6 +435,7 @@ func TestNothingOfAKilledKeeperOutlivesItsSession(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_ = cmd.Wait()
+		eventually(t, "its keeper is gone", func() bool { return keeperGone(sessions(t)[id].State) })
 		mustRun(t, "session", verb, id)
 		if verb == "resume" {
 			if s := is(t, id, "active"); s.InstanceID == first.InstanceID {
