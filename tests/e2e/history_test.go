@@ -96,7 +96,7 @@ func TestPruneKeepsWhatAPausedSessionNeeds(t *testing.T) {
 	name, needed, _ := strings.Cut(needed, "@")
 	name = name[strings.LastIndexByte(name, '/')+1:]
 
-	start := o.try("session", "start", "--keep", "--id", "kept", "--image", name, "--quiet")
+	start := o.try("session", "start", "--keep", "--id", "kept", "--image", name, "--disk", "64MiB", "--quiet")
 	if strings.Contains(start.stderr, "--keep: expected") {
 		t.Skip("durable retention is not offered here: " + start.stderr)
 	}
@@ -118,6 +118,20 @@ func TestPruneKeepsWhatAPausedSessionNeeds(t *testing.T) {
 	}
 	if r := o.try("cp", "kept:nothing-there", "-"); r.code != 125 || !strings.Contains(r.stderr, "could not copy it") {
 		t.Errorf("%+v", r)
+	}
+	if r := o.try("cp", "in", "kept:/tmp"); r.code != 125 || !strings.Contains(r.stderr, "is a directory") {
+		t.Errorf("%+v", r)
+	}
+	// A machine that writes for ever fills no disk of the host: at its bound at the
+	// latest it is ended, and before where it writes faster than is read.
+	if r := o.try("cp", "kept:/dev/zero", "zero"); r.code != 125 {
+		t.Errorf("%+v", r)
+	}
+	if left, err := filepath.Glob(filepath.Join(o.dir, "*zero*")); err != nil || len(left) > 0 {
+		t.Errorf("a part of /dev/zero was left: %v, %v", left, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(o.dir, ".checkfu-*")); err != nil || len(left) > 0 {
+		t.Errorf("a part of /dev/zero was left: %v, %v", left, err)
 	}
 	if r := o.run("session", "exec", "kept", "--", "sh", "-c", "./x 2>&1; ls"); !strings.Contains(r.stdout, "x") || strings.Contains(r.stdout, "checkfu-cp") {
 		t.Errorf("%+v", r)
