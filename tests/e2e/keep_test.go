@@ -166,7 +166,7 @@ func within(at string, least, most time.Duration) bool {
 // a small machine.
 func TestASessionIsPausedWhereItExpires(t *testing.T) {
 	keepable(t)
-	id := session(t, providers[1], "--id", name(t, providers[1], 410), "--expires", "10s", "--keep", "--disk", "16MiB")
+	id := session(t, providers[1], "--id", name(t, providers[1], 410), "--expires", "20s", "--keep", "--disk", "16MiB")
 	is(t, id, "active")
 	inside(t, id, "echo kept > n")
 	eventually(t, "it is paused", func() bool { return sessions(t)[id].State == "paused" })
@@ -175,7 +175,7 @@ func TestASessionIsPausedWhereItExpires(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	// What is kept expires too, and then a sweep may take it.
-	mustRun(t, "session", "pause", id, "--expires", "1s")
+	mustRun(t, "session", "pause", id, "--expires", "5s")
 	eventually(t, "it is lost", func() bool { return sessions(t)[id].State == "lost" })
 	for _, verb := range []string{"resume", "fork"} {
 		if r := run(t, "session", verb, id); r.code != 125 || !strings.Contains(r.stderr, "what was kept of it expired at 20") {
