@@ -131,7 +131,8 @@ func (in *instance) expireAt(deadline time.Time) {
 		defer cancel()
 		// What is left of a failure is the sweep's.
 		in.p.take(ctx, sandbox.OpDestroy, in.id, func() {
-			in.p.expired = append(in.p.lately(), past{in.id, time.Now()})
+			in.p.expired = append(in.p.expired, in.id)
+			in.p.expired = in.p.expired[max(0, len(in.p.expired)-maxExpired):]
 		})
 	})
 }

@@ -104,7 +104,7 @@ type Provider struct {
 	keeping   bool // likewise for durable retention
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
-	expired   []past // by their own timers, for the next sweep to tell
+	expired   []sandbox.InstanceID // ended by their own timers, for the next sweep to tell; the last maxExpired
 
 	snapshots  *snapshot.Store // also where durable retention cannot be had, for those that are there
 	storeFault error           // why there is no store where one is wanted

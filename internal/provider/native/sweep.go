@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -92,7 +91,7 @@ func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) er
 
 // Cleanup sweeps what is orphaned: an instance past its own expiry, and one
 // whose owner is gone and that is older than the cutoff. One that this process took
-// at its deadline a moment ago is told of with them. An owned, unexpired
+// at its deadline, since the last sweep, is told of with them. An owned, unexpired
 // instance is never touched. Of snapshots see snapshot.Store.Sweep.
 // Source: contract "Cleanup and pinning".
 func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
@@ -209,30 +208,15 @@ func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place) 
 	return true, p.dismantle(ctx, id, at)
 }
 
-// past is an instance that its own timer took.
-type past struct {
-	id sandbox.InstanceID
-	at time.Time
-}
-
-// told is how long after such an end a sweep tells of it. One that is made at the
-// deadline may come after the timer, on a busy host by a second or two; to a later one
-// it is an id that nobody asked about.
-const told = 5 * time.Second
-
-// lately are those of which a sweep would still tell. The caller holds p.mu.
-func (p *Provider) lately() []past {
-	return slices.DeleteFunc(p.expired, func(e past) bool { return time.Since(e.at) > told })
-}
+// maxExpired is how many instances that ended by their own timers are told of.
+const maxExpired = 1024
 
 // ended takes what their own timers ended. A Runner that sweeps past a deadline
 // learns so that the instance is gone, also where it was later than the timer.
-func (p *Provider) ended() (all []sandbox.InstanceID) {
+func (p *Provider) ended() []sandbox.InstanceID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, e := range p.lately() {
-		all = append(all, e.id)
-	}
+	all := p.expired
 	p.expired = nil
 	return all
 }
