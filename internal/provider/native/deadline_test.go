@@ -2,7 +2,6 @@ package native
 
 import (
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,42 +44,6 @@ func TestNothingWorksPastItsDeadlineWhileTheTimerIsLate(t *testing.T) {
 		} {
 			if err := work(); !errors.Is(err, sandbox.NoInstance(op, id)) {
 				t.Errorf("%s: %v", op, err)
-			}
-		}
-	})
-}
-
-// A sweep after the deadline tells of the instance once, also where its own timer was
-// the first: who sweeps learns from that list alone that it is gone.
-func TestASweepTellsOfWhatEndedByItself(t *testing.T) {
-	drivers(t, func(t *testing.T, p *Provider) {
-		var ahead atomic.Int64
-		p.opt.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		r := request(p)
-		deadline, err := r.ExpiresAt.Time()
-		if err != nil {
-			t.Fatal(err)
-		}
-		quiet := provision(t, p, r)
-		ahead.Store(int64(time.Until(deadline) - 5*time.Second)) // its timer is set by this clock
-		loud := provision(t, p, r)
-		destroyed := provision(t, p, r)
-		if err := p.Destroy(t.Context(), destroyed); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the timer took it", func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.instances[loud] == nil
-		})
-		ahead.Store(int64(time.Until(deadline)) + int64(time.Second))
-		now := sandbox.At(p.opt.Now())
-		for _, want := range [][]sandbox.InstanceID{{quiet, loud}, {}} {
-			swept, err := p.Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
-			slices.Sort(want)
-			slices.Sort(swept.InstanceIDs)
-			if err != nil || !slices.Equal(swept.InstanceIDs, want) {
-				t.Errorf("%v, want %v, %v", swept.InstanceIDs, want, err)
 			}
 		}
 	})

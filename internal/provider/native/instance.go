@@ -129,11 +129,7 @@ func (in *instance) expireAt(deadline time.Time) {
 	in.expiry = time.AfterFunc(deadline.Sub(in.p.opt.Now()), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), teardownBound)
 		defer cancel()
-		// What is left of a failure is the sweep's.
-		in.p.take(ctx, sandbox.OpDestroy, in.id, func() {
-			in.p.expired = append(in.p.expired, in.id)
-			in.p.expired = in.p.expired[max(0, len(in.p.expired)-maxExpired):]
-		})
+		in.p.Destroy(ctx, in.id) // what is left of a failure is the sweep's
 	})
 }
 

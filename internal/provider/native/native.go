@@ -104,7 +104,6 @@ type Provider struct {
 	keeping   bool // likewise for durable retention
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
-	expired   []sandbox.InstanceID // ended by their own timers, for the next sweep to tell; the last maxExpired
 
 	snapshots  *snapshot.Store // also where durable retention cannot be had, for those that are there
 	storeFault error           // why there is no store where one is wanted
@@ -376,13 +375,6 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.InstanceID) error {
 // destroy is Destroy on behalf of op: no other member's error can be an answer
 // to what the caller asked for.
 func (p *Provider) destroy(ctx context.Context, op sandbox.Operation, id sandbox.InstanceID) error {
-	_, err := p.take(ctx, op, id, func() {})
-	return err
-}
-
-// take is destroy, which says whether this call is the one that took an instance that
-// this process held; then ended is called, with p.mu held.
-func (p *Provider) take(ctx context.Context, op sandbox.Operation, id sandbox.InstanceID, ended func()) (bool, error) {
 	p.mu.Lock()
 	in := p.instances[id]
 	p.mu.Unlock()
@@ -393,16 +385,12 @@ func (p *Provider) take(ctx context.Context, op sandbox.Operation, id sandbox.In
 		err = p.removeFromDisk(ctx, id)
 	}
 	if err != nil {
-		return false, sandbox.Failed(op, sandbox.ReasonProviderError, err)
+		return sandbox.Failed(op, sandbox.ReasonProviderError, err)
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.instances[id] == nil {
-		return false, nil
-	}
 	delete(p.instances, id)
-	ended()
-	return true, nil
+	p.mu.Unlock()
+	return nil
 }
 
 // newInstanceID returns 32 hex characters: one fixed length, because runsc

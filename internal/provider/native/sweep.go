@@ -90,8 +90,7 @@ func (p *Provider) removeFromDisk(ctx context.Context, id sandbox.InstanceID) er
 }
 
 // Cleanup sweeps what is orphaned: an instance past its own expiry, and one
-// whose owner is gone and that is older than the cutoff. One that this process took
-// at its deadline, since the last sweep, is told of with them. An owned, unexpired
+// whose owner is gone and that is older than the cutoff. An owned, unexpired
 // instance is never touched. Of snapshots see snapshot.Store.Sweep.
 // Source: contract "Cleanup and pinning".
 func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
@@ -130,7 +129,6 @@ func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff s
 			swept.InstanceIDs = append(swept.InstanceIDs, id)
 		}
 	}
-	swept.InstanceIDs = append(swept.InstanceIDs, p.ended()...)
 	if p.snapshots != nil {
 		var err error
 		if swept.SnapshotIDs, err = p.snapshots.Sweep(ctx, r.Now, cutoff, r.PinnedSnapshots); err != nil {
@@ -162,8 +160,7 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 		return "", false, nil // only its own driver can end its machine
 	}
 	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) {
-		gone, err := p.expire(ctx, id, at)
-		return id, gone, err
+		return id, true, p.expire(ctx, id, at)
 	}
 	since := rec.CreatedAt
 	if readErr != nil { // crashed before its record, or damaged: its directory tells its age
@@ -196,29 +193,15 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 }
 
 // expire removes an instance past its deadline, whoever owns it: its own
-// process in the ordinary way, any other by ending the machine under it. It says
-// whether this sweep is what took it.
-func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place) (bool, error) {
+// process in the ordinary way, any other by ending the machine under it.
+func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place) error {
 	p.mu.Lock()
 	in := p.instances[id]
 	p.mu.Unlock()
 	if in != nil {
-		return p.take(ctx, sandbox.OpCleanup, id, func() {})
+		return p.Destroy(ctx, id)
 	}
-	return true, p.dismantle(ctx, id, at)
-}
-
-// maxExpired is how many instances that ended by their own timers are told of.
-const maxExpired = 1024
-
-// ended takes what their own timers ended. A Runner that sweeps past a deadline
-// learns so that the instance is gone, also where it was later than the timer.
-func (p *Provider) ended() []sandbox.InstanceID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.expired
-	p.expired = nil
-	return all
+	return p.dismantle(ctx, id, at)
 }
 
 func ignoreMissing(err error) error {
