@@ -73,7 +73,7 @@ lint: $(INIT) $(EGRESS) ## formatting, vet on linux and macOS, staticcheck
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./sandbox/... ./internal/contain/... ./internal/guest/... ./cmd/checkfu-guard ./cmd/checkfu-relay ./internal/egress/launch
 	CGO_ENABLED=0 $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.6.1 ./...
 
-soak: build ## 500 lives of machines on each driver, some of them killed; nothing may grow
+soak: build ## 500 lives of machines on each driver, half of them killed; nothing may be left
 	CHECKFU_TEST_SOAK=500 CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 60m -run '^TestSoak$$' ./tests/e2e
 
 fuzz: ## every fuzz target for FUZZTIME each
