@@ -195,24 +195,7 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 	if err := placeholders(in.at, in.trees); err != nil {
 		return nil, err
 	}
-	limits := in.request.Profile.ResourceLimits
-	spec := machine.Spec{
-		ID: string(in.id), StateDir: in.at.machine(), Rootfs: in.at.root(), Hostname: "checkfu", IDBase: IDBase,
-		Limits: machine.Limits{
-			CPUMillis: limits.CPUMillis,
-			// Where the home is memory, what the instance may hold in all is both.
-			MemoryBytes: limits.MemoryBytes + in.homeMemory(),
-			Processes:   limits.MaxProcesses,
-		},
-		Binds: []machine.Bind{{Source: in.p.initPath, Destination: machine.InitPath, ReadOnly: true}},
-		Twin:  in.p.twin,
-	}
-	for _, t := range in.trees {
-		spec.Binds = append(spec.Binds, machine.Bind{
-			Source: filepath.Join(in.at.home(), t.home), Destination: t.guest,
-			ReadOnly: t.readOnly && !in.p.twinHome.unsealed,
-		})
-	}
+	spec := in.spec()
 	var m machine.Machine
 	var err error
 	if spec.Netns, err = in.connect(); err == nil {
@@ -231,6 +214,29 @@ func (in *instance) start(ctx context.Context) (machine.Machine, error) {
 		return nil, errors.Join(err, in.dismiss(undo), in.disconnect())
 	}
 	return m, nil
+}
+
+// spec is the machine that the request asks for, without its network.
+func (in *instance) spec() machine.Spec {
+	limits := in.request.Profile.ResourceLimits
+	spec := machine.Spec{
+		ID: string(in.id), StateDir: in.at.machine(), Rootfs: in.at.root(), Hostname: "checkfu", IDBase: IDBase,
+		Limits: machine.Limits{
+			CPUMillis: limits.CPUMillis,
+			// Where the home is memory, what the instance may hold in all is both.
+			MemoryBytes: limits.MemoryBytes + in.homeMemory(),
+			Processes:   limits.MaxProcesses,
+		},
+		Binds: []machine.Bind{{Source: in.p.initPath, Destination: machine.InitPath, ReadOnly: true}},
+		Twin:  in.p.twin,
+	}
+	for _, t := range in.trees {
+		spec.Binds = append(spec.Binds, machine.Bind{
+			Source: filepath.Join(in.at.home(), t.home), Destination: t.guest,
+			ReadOnly: t.readOnly && !in.p.twinHome.unsealed,
+		})
+	}
+	return spec
 }
 
 // startAll starts the machine and its attendants beside it: until one listens its
