@@ -30,7 +30,7 @@ var (
 // Error says what was refused, where, and what would have been accepted.
 // Fields that do not apply are empty.
 type Error struct {
-	Op       string // "import", "pull", "build", "resolve", "remove", "rootfs", "verify", "open", "list"
+	Op       string // "import", "pull", "build", "derive", "derived", "resolve", "remove", "rootfs", "verify", "open", "list"
 	Ref      string // the image as the caller named it
 	Path     string // host path
 	Entry    string // entry of an archive or of a tree, as it was written

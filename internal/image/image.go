@@ -85,6 +85,8 @@ type Image struct {
 	Created  time.Time
 	Platform string // "linux/amd64"
 	Config   Config
+	// Derivation is of an image that Derive made; nil of any other.
+	Derivation *Derivation
 }
 
 // stored is an image with the documents it was read from.

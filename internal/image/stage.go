@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,7 +24,8 @@ type stage struct {
 	store *Store
 	dir   string
 	held  *os.File
-	added []v1.Hash // blobs in dir, by the name of their digest
+	added []v1.Hash         // blobs in dir, by the name of their digest
+	note  map[string]string // annotations of the line that publish adds
 }
 
 func (s *Store) stage(ctx context.Context) (*stage, error) {
@@ -187,6 +189,7 @@ func (st *stage) publish(ctx context.Context, line v1.Descriptor) (err error) {
 			kept = append(kept, d)
 		}
 	}
+	maps.Copy(line.Annotations, st.note)
 	m.Manifests = append(kept, line)
 	return s.writeIndex(m)
 }

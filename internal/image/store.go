@@ -245,7 +245,12 @@ func (s *Store) load(d v1.Descriptor) (*stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	return describe(d.Annotations[refAnnotation], d.Digest, int64(len(b)), m, c)
+	one, err := describe(d.Annotations[refAnnotation], d.Digest, int64(len(b)), m, c)
+	if err != nil {
+		return nil, err
+	}
+	one.Derivation, err = derivation(d)
+	return one, err
 }
 
 // platform is the only one that this host runs.
