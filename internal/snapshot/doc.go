@@ -17,9 +17,11 @@
 // something in staging or trash that the next Open or Sweep removes.
 //
 // The content is a filesystem image (FormImage, see package volume) or a stream
-// of a tree (FormTree, see package tree). Both are one file, so a clone is one
-// more file that depends on nothing: its blocks are shared by the filesystem
-// where that can share (FICLONE, copy on write), and copied where it cannot.
+// of a tree (FormTree, see package tree). Both are one file to which nobody writes
+// once it is published: a restore copies it. So a clone has a manifest of its own, and
+// of the bytes what costs nothing: blocks that the filesystem shares (FICLONE), else
+// one more name of the file (a hard link). What becomes of its source is all the same
+// to it. Every restore reads all bytes, and compares them.
 // Holes stay holes, and of an image only what its filesystem has in use is kept: what a
 // session deleted is not. Choose says what a host offers.
 //

@@ -195,52 +195,6 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestClone_IsIndependent: neither side's end, nor a write to either, is seen by
-// the other.
-func TestClone_IsIndependent(t *testing.T) {
-	c := noon()
-	s := open(t, t.TempDir(), c)
-	ref := capture(t, s, c.in(time.Hour))
-	want := restored(t, s, ref)
-	c.pass(time.Minute)
-	clone, err := s.Clone(t.Context(), ref, "other")
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := ref
-	asked.SnapshotID, asked.SessionID, asked.CreatedAt = clone.SnapshotID, "other", c.in(0)
-	if diff := cmp.Diff(asked, clone); diff != "" || clone.SnapshotID == ref.SnapshotID {
-		t.Error(diff)
-	}
-	other, err := s.Clone(t.Context(), clone, "third") // a clone of a clone
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The source loses its bytes in place, then altogether.
-	if err := os.WriteFile(s.path("snapshots", string(ref.SnapshotID), "content"), bytes.Repeat([]byte{7}, len(want)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range []sandbox.Snapshot{clone, other} {
-		if !bytes.Equal(restored(t, s, one), want) {
-			t.Error("a clone changed with its source")
-		}
-	}
-	if err := s.Destroy(t.Context(), ref.SnapshotID); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Destroy(t.Context(), other.SnapshotID); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(restored(t, s, clone), want) {
-		t.Error("a clone went with another")
-	}
-	c.pass(-time.Hour) // somebody turned the clock back
-	again, err := s.Clone(t.Context(), clone, "fourth")
-	if err != nil || again.CreatedAt.Before(clone.CreatedAt) {
-		t.Errorf("created at %s, the source at %s, %v", again.CreatedAt, clone.CreatedAt, err)
-	}
-}
-
 // TestDamage: whatever changed on the disk is found before anybody sees a byte of
 // it, and named.
 func TestDamage(t *testing.T) {
