@@ -24,18 +24,21 @@ const (
 	Exclusive = unix.LOCK_EX // alone
 )
 
-// poll is how often a lock that somebody else holds is tried again. flock cannot
-// be awaited together with a context.
-const poll = 5 * time.Millisecond
+// How soon a lock that somebody else holds is tried again, at first and at most: most
+// are held for a moment. flock cannot be awaited together with a context.
+const (
+	soonest = 50 * time.Microsecond
+	latest  = 5 * time.Millisecond
+)
 
 // Wait locks an open file. It waits until ctx is done.
 func Wait(ctx context.Context, f *os.File, how int) error {
-	for {
+	for wait := soonest; ; wait = min(2*wait, latest) {
 		got, err := Try(f, how)
 		if got || err != nil {
 			return err
 		}
-		t := time.NewTimer(poll)
+		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			t.Stop()
