@@ -38,6 +38,9 @@ func (m *gvisorMachine) Exec(ctx context.Context, c machine.Command) (machine.Pr
 		NoNewPrivileges: !m.spec.Twin.NewPrivileges,
 		Capabilities:    &auth.TaskCapabilities{},
 	}
+	if m.spec.Build {
+		args.KUID, args.KGID, args.Capabilities = 0, 0, buildCapabilities()
+	}
 	if m.spec.Twin.RootUser {
 		args.KUID, args.KGID = 0, 0
 	}

@@ -27,7 +27,7 @@ func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 	out := &specs.Spec{
 		Version:  specs.Version,
 		Hostname: s.Hostname,
-		Root:     &specs.Root{Path: s.Rootfs, Readonly: !s.Twin.WritableRoot},
+		Root:     &specs.Root{Path: s.Rootfs, Readonly: !s.Build && !s.Twin.WritableRoot},
 		Process: &specs.Process{
 			// Init is uid 0 without capabilities: the workload cannot kill it,
 			// and it can do nothing to the workload but reap.

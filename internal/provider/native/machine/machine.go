@@ -55,9 +55,25 @@ type Spec struct {
 	IDBase uint32
 	// Limits bound the whole machine.
 	Limits Limits
+	// Live starts a machine that can be written down with its memory and processes
+	// (Checkpointer), and whose commands may leave processes behind (guest "detach").
+	// A driver that is no Restorer ignores it.
+	Live bool
+	// Build makes it a machine that installs packages instead of one that runs an
+	// agent: its root is writable, and its workload is guest root with
+	// BuildCapabilities. All else holds as for any. A driver that cannot refuses.
+	Build bool
 	// Twin weakens the machine by named axes so that a test can show that an
 	// attack works where the control is absent. Only tests set it.
 	Twin Twin
+}
+
+// BuildCapabilities are those that the root of a build machine has, in its own user
+// namespace: what a package manager needs to unpack files of any owner and mode,
+// and to become the users that a package brings. It makes no device node, mounts
+// nothing, and is no root of the host's.
+func BuildCapabilities() []string {
+	return []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SYS_CHROOT"}
 }
 
 // Bind is one host path that appears inside the machine.

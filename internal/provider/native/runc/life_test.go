@@ -225,6 +225,7 @@ func TestStartRefuses(t *testing.T) {
 		{"host ids", func(s *machine.Spec) { s.IDBase = 0 }, "IDBase"},
 		{"bind from nowhere", func(s *machine.Spec) { s.Binds[1].Source = "/none" }, "runc run"},
 		{"network without a name", func(s *machine.Spec) { s.Twin.HostNetwork = true }, "Netns"},
+		{"build", func(s *machine.Spec) { s.Build = true }, "Build"},
 		{"init that is none", func(s *machine.Spec) { s.Binds[0].Source = filepath.Join(h.dir, "rootfs/bin/true") }, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -88,6 +88,8 @@ func check(s machine.Spec) error {
 		}
 	}
 	switch {
+	case s.Build:
+		return &SpecError{Field: "Build", Want: "false: packages are installed by gVisor, behind a kernel of its own", Got: "true"}
 	case !init:
 		return &SpecError{Field: "Binds", Want: "the guest init, read-only, at " + machine.InitPath, Got: ""}
 	case s.IDBase < machine.IDs || s.IDBase > ^uint32(0)-machine.IDs:
