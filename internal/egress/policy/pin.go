@@ -103,14 +103,22 @@ func Pinnable(p netip.Prefix) string {
 			return "no metadata address (" + a.String() + ")"
 		}
 	}
+	// Rows nest: of those that p lies in the narrowest decides, and none may lie in p.
+	var in Row
+	narrowest := -1
 	for _, r := range rows {
 		for _, q := range r.prefixes {
 			switch {
-			case !p.Overlaps(q), p.Bits() >= q.Bits() && pinnable[r.Case]:
-			default:
+			case !p.Overlaps(q):
+			case q.Bits() > p.Bits():
 				return "no address of " + q.String() + " (" + r.Name + ")"
+			case q.Bits() > narrowest:
+				in, narrowest = r, q.Bits()
 			}
 		}
+	}
+	if narrowest >= 0 && !pinnable[in.Case] {
+		return "no address of " + in.Name
 	}
 	return ""
 }

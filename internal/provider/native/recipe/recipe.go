@@ -18,6 +18,10 @@
 package recipe
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/checkfu/checkfu/internal/egress/policy"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -64,16 +68,123 @@ type Step struct {
 	Missing string
 }
 
-// For returns the recipe of packages.
-// Errors: *sandbox.Invalid with the field "packages[i].name" or the like, or that
-// of a registry.
-// Preconditions: packages are valid as those of a sandbox.Profile.
-func For(packages []sandbox.Package, r Registries) (Recipe, error) {
-	return Recipe{}, &sandbox.Invalid{Field: "packages", Expected: "none", Got: "some"}
+// dir is where a build machine keeps what is its own: homes, caches, sources.
+const dir = "/var/lib/checkfu-build"
+
+// authorities is the file of Registries.Authorities.
+const authorities = dir + "/ca.pem"
+
+// part is the recipe of one manager.
+type part struct {
+	files   []File
+	env     []string
+	steps   []Step
+	discard []string
+}
+
+// managed are the managers that have a recipe, in the order of their steps: apt
+// first, because its packages may be the tools of the others.
+var managed = []struct {
+	manager sandbox.PackageManager
+	tested  bool // end to end, with the real tool; only these are offered
+	part    func([]sandbox.Package, source) part
+}{
+	{sandbox.ManagerApt, true, apt},
+	{sandbox.ManagerCargo, false, cargo},
+	{sandbox.ManagerGem, false, gem},
+	{sandbox.ManagerGo, true, golang},
+	{sandbox.ManagerNpm, true, npm},
+	{sandbox.ManagerPip, false, pip},
 }
 
 // Managers are the managers that For has recipes for, sorted.
-func Managers() []sandbox.PackageManager { return []sandbox.PackageManager{} }
+func Managers() []sandbox.PackageManager {
+	all := []sandbox.PackageManager{}
+	for _, m := range managed {
+		if m.tested {
+			all = append(all, m.manager)
+		}
+	}
+	return all
+}
+
+// For returns the recipe of packages.
+// Errors: *sandbox.Invalid with the field "packages[i].name" or the like: what
+// Check says, a manager that is not offered, a name that stands twice (two
+// versions of one package are not both there in the end), no packages at all; or
+// "authorities" where r has none.
+func For(packages []sandbox.Package, r Registries) (Recipe, error) {
+	if len(packages) == 0 || len(packages) > sandbox.MaxPackages {
+		return Recipe{}, invalid("packages", "1 to "+strconv.Itoa(sandbox.MaxPackages), strconv.Itoa(len(packages)))
+	}
+	if len(r.Authorities) == 0 {
+		return Recipe{}, invalid("authorities", "certificates that vouch for the registries", "none")
+	}
+	of, names := map[sandbox.PackageManager][]sandbox.Package{}, map[sandbox.Package]bool{}
+	for i, p := range packages {
+		at := "packages[" + strconv.Itoa(i) + "]."
+		if err := Check(p); err != nil {
+			return Recipe{}, within(at, err)
+		}
+		if !slices.Contains(Managers(), p.Manager) {
+			return Recipe{}, invalid(at+"manager", words(Managers()), string(p.Manager))
+		}
+		name := sandbox.Package{Manager: p.Manager, Name: p.Name}
+		if names[name] {
+			return Recipe{}, invalid(at+"name", "each once, with one version", p.Name)
+		}
+		names[name] = true
+		of[p.Manager] = append(of[p.Manager], p)
+	}
+	return compile(of, r), nil
+}
+
+// compile puts the parts together.
+func compile(of map[sandbox.PackageManager][]sandbox.Package, r Registries) Recipe {
+	out := Recipe{
+		Files: []File{{Path: authorities, Mode: 0o644, Content: r.Authorities}},
+		Env: []string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:/usr/local/cargo/bin",
+			"HOME=" + dir + "/home", "LANG=C.UTF-8", "TZ=UTC",
+			"SSL_CERT_FILE=" + authorities,
+			"SOURCE_DATE_EPOCH=1577836800", // of those that would write the time of the build into what they make
+		},
+		Steps:   []Step{{Argv: []string{"mkdir", "-p", dir + "/home"}}},
+		Discard: []string{dir, "/run", "/tmp", "/var/tmp"},
+	}
+	for _, m := range managed {
+		packages := of[m.manager]
+		if len(packages) == 0 {
+			continue
+		}
+		from := r.source(m.manager)
+		p := m.part(packages, from)
+		out.Files = append(out.Files, p.files...)
+		out.Env = append(out.Env, p.env...)
+		out.Steps = append(out.Steps, p.steps...)
+		out.Discard = append(out.Discard, p.discard...)
+		out.Destinations = append(out.Destinations, from.destinations...)
+	}
+	out.Destinations = sorted(out.Destinations)
+	slices.Sort(out.Discard)
+	for i := range out.Steps {
+		out.Steps[i].Dir = "/"
+	}
+	for _, p := range r.Pins {
+		if slices.ContainsFunc(out.Destinations, func(d sandbox.Destination) bool { return d.Host == p.Host }) {
+			out.Pins = append(out.Pins, p)
+		}
+	}
+	return out
+}
+
+func words(managers []sandbox.PackageManager) string {
+	text := make([]string, len(managers))
+	for i, m := range managers {
+		text[i] = string(m)
+	}
+	return strings.Join(text, ", ")
+}
 
 // Revision names the recipes as they are: it changes with every change of what
 // they do, so that no image of another revision is taken for one of this.

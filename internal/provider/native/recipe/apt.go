@@ -1,0 +1,103 @@
+package recipe
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/checkfu/checkfu/sandbox"
+)
+
+// aptOptions hold whatever the image's own configuration says. What apt would
+// otherwise leave to it: that lists and packages are signed; that a list which
+// cannot be had is an error and not a warning; that a name is a name and no
+// pattern; that nothing of the image is taken out for a package. Its own second
+// user is left out: it is one more user that a sandbox cannot hold to anything.
+var aptOptions = []string{
+	"-o", "Dir::Etc::SourceList=" + aptSources + "/sources.list",
+	"-o", "Dir::Etc::SourceParts=" + aptSources + "/sources.list.d",
+	"-o", "Acquire::https::CaInfo=" + authorities,
+	"-o", "Acquire::https::Verify-Peer=true",
+	"-o", "Acquire::https::Verify-Host=true",
+	"-o", "Acquire::AllowInsecureRepositories=false",
+	"-o", "Acquire::AllowWeakRepositories=false",
+	"-o", "Acquire::AllowDowngradeToInsecureRepositories=false",
+	"-o", "APT::Get::AllowUnauthenticated=false",
+	"-o", "APT::Update::Error-Mode=any",
+	"-o", "APT::Install-Recommends=false",
+	"-o", "APT::Install-Suggests=false",
+	"-o", "APT::Get::Assume-Yes=true",
+	"-o", "APT::Get::Remove=false",
+	"-o", "quiet=1",
+	"-o", "APT::Cmd::Pattern-Only=true",
+	"-o", "APT::Sandbox::User=root",
+	"-o", "Acquire::Languages=none",
+	"-o", "Acquire::Retries=2",
+	"-o", "Acquire::https::Timeout=60",
+	"-o", "Dpkg::Use-Pty=false",
+	"-o", "Dpkg::Options::=--force-confdef",
+	"-o", "Dpkg::Options::=--force-confold",
+}
+
+// aptSources is where the machine has its copy of the image's sources: the
+// image's own name archives by http, and the only way out is TLS.
+const aptSources = dir + "/apt"
+
+// apt installs Debian packages from the archives that the image itself names,
+// signed by the keys that it has. A step for each package says first whether
+// there is one: a wrong name is then said of that package, where an install of
+// all says it of all.
+func apt(packages []sandbox.Package, from source) part {
+	const missing = "apt: the image has no apt-get; choose a base of Debian"
+	rewrite := []string{"-e", rewriting(named(from.destinations), `https://\2\3`)}
+	if from.mirror {
+		rewrite = append([]string{"-e", rewriting(official[sandbox.ManagerApt].hosts, strings.TrimSuffix(from.url, "/")+`\3`)}, rewrite...)
+	}
+	steps := []Step{
+		{Argv: []string{"apt-get", "--version"}, Missing: missing},
+		{Argv: []string{"mkdir", "-p", aptSources + "/sources.list.d"}},
+		{Argv: []string{"cp", "-R", "/etc/apt/.", aptSources}},
+		{Argv: slices.Concat([]string{"find", aptSources, "(", "-name", "*.list", "-o", "-name", "*.sources", ")", "-exec", "sed", "-i", "-E"},
+			rewrite, []string{"{}", "+"})},
+		{Argv: slices.Concat([]string{"apt-get"}, aptOptions, []string{"update"}), Missing: missing},
+	}
+	install := Step{Packages: packages, Argv: slices.Concat([]string{"apt-get"}, aptOptions, []string{"install", "--"}), Missing: missing}
+	for _, p := range packages {
+		spec := p.Name
+		if p.Version != "" {
+			spec += "=" + p.Version
+		}
+		steps = append(steps, Step{
+			Packages: []sandbox.Package{p}, Missing: missing,
+			Argv: slices.Concat([]string{"apt-cache"}, aptOptions, []string{"show", "--no-all-versions", "--", spec}),
+		})
+		install.Argv = append(install.Argv, spec)
+	}
+	return part{
+		// Whatever a package starts when it is installed would be gone with the machine.
+		files: []File{{Path: "/usr/sbin/policy-rc.d", Mode: 0o755, Content: []byte("#!/bin/sh\nexit 101\n")}},
+		env:   []string{"DEBIAN_FRONTEND=noninteractive", "DEBCONF_NONINTERACTIVE_SEEN=true", "APT_LISTCHANGES_FRONTEND=none", "UCF_FORCE_CONFFOLD=1"},
+		steps: append(steps, install),
+		discard: []string{
+			"/etc/.pwd.lock", "/etc/group-", "/etc/gshadow-", "/etc/machine-id", "/etc/passwd-", "/etc/shadow-",
+			"/var/cache/apt", "/var/cache/debconf", "/var/cache/ldconfig", "/var/lib/apt/lists", "/var/lib/dpkg/lock",
+			"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/status-old", "/var/lib/systemd/random-seed",
+			"/var/log/alternatives.log", "/var/log/apt", "/var/log/dpkg.log",
+		},
+	}
+}
+
+// rewriting is a program for sed that leads the addresses of hosts elsewhere. No
+// byte of a host or of a mirror is one that sed reads as anything but itself.
+func rewriting(hosts []string, to string) string {
+	return `s#(https?)://(` + strings.ReplaceAll(strings.Join(hosts, "|"), ".", `\.`) + `)(/|[[:space:]]|$)#` + to + `#g`
+}
+
+// named are the hosts of destinations on the port of https.
+func named(destinations []sandbox.Destination) (hosts []string) {
+	for _, d := range destinations {
+		if d.Port == 443 {
+			hosts = append(hosts, d.Host)
+		}
+	}
+	return hosts
+}
