@@ -18,6 +18,9 @@ const usage = `usage:
   checkfu-init seal                       forbid new namespaces in this user namespace
   checkfu-init specials ROOT LIMIT        print the special files below ROOT
   checkfu-init dial PORT                  pass standard streams on to PORT of the loopback address
+  checkfu-init detach OUTPUT COMMAND [ARGUMENT...]
+                                          have the nursery start COMMAND, and end
+  checkfu-init nursery                    start what "detach" asks for; of init only
   checkfu-init pty ROWSxCOLUMNS [COMMAND [ARGUMENT...]]
                                           run COMMAND, or a shell, on a terminal; frames on standard input
 A connection to PORT on the loopback address is passed on to SOCKET.
@@ -50,6 +53,14 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = printSpecials(stdout, rest[0], rest[1])
 	case mode == "dial" && len(rest) == 1:
 		err = runDial(rest[0], stdin, stdout, stderr)
+	case mode == "detach" && len(rest) >= 2:
+		code, err = runDetach(rest, stdout)
+		if code > 1 {
+			io.WriteString(stderr, "checkfu-init: "+err.Error()+"\n")
+			return code
+		}
+	case mode == "nursery" && len(rest) == 0:
+		err = runNursery()
 	case mode == "pty" && len(rest) >= 1:
 		code, err = runPty(rest, stdin, stdout)
 	default:
@@ -68,6 +79,11 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func runInit(forwards []string) error {
 	if err := harden(); err != nil {
 		return err
+	}
+	if user := os.Getenv(NurseryEnv); user != "" {
+		if err := startNursery(user); err != nil {
+			return err
+		}
 	}
 	if err := startForwards(forwards); err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 const (
 	createOwnerFD  = 3 // the read end of the owner's pipe, passed on to init
 	createResultFD = 4 // where the helper writes its createResult
-	createReadyFD  = 5 // the write end of init's ready pipe, passed on to init; only where init has forwards
+	createReadyFD  = 5 // the write end of init's ready pipe, passed on to init; where init says that it is ready
 )
 
 // createResult is what the helper found out, as JSON on createResultFD.
@@ -43,6 +43,7 @@ type createRequest struct {
 	ID     string            `json:"id"`
 	Bundle string            `json:"bundle"`
 	Ready  bool              `json:"ready,omitempty"` // createReadyFD is there
+	Image  string            `json:"image,omitempty"` // a checkpoint to restore; "" starts init
 }
 
 // maxResult bounds what is read of a helper.
@@ -53,7 +54,9 @@ const maxResult = 64 << 10
 // A helper, because on cgroup v1 the process that creates a machine has to be in
 // its cgroup, and because runsc code may exit or panic: neither may happen to
 // the provider.
-func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, error) {
+//
+// image is the directory of a checkpoint that the machine goes on from, or "".
+func (d *Driver) start(ctx context.Context, s machine.Spec, image string) (*gvisorMachine, error) {
 	if err := os.MkdirAll(d.root, 0o711); err != nil {
 		return nil, err
 	}
@@ -68,7 +71,7 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
 		return nil, err
 	}
-	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle, Ready: len(s.Forwards) > 0})
+	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle, Ready: saysReady(s), Image: image})
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +150,7 @@ func (d *Driver) start(ctx context.Context, s machine.Spec) (*gvisorMachine, err
 		ownerWrite.Close()
 		return nil, err
 	}
-	if ready != nil {
+	if ready != nil && image == "" { // of a restored one it was said before
 		err = m.awaitReady(ctx, ready)
 	}
 	if err != nil {
@@ -253,7 +256,12 @@ func create(args []string) (createResult, error) {
 	if err != nil {
 		return createResult{}, fmt.Errorf("create: %w", err)
 	}
-	if err := c.Start(conf); err != nil {
+	if request.Image == "" {
+		err = c.Start(conf)
+	} else {
+		err = c.Restore(conf, request.Image, false, false, nil)
+	}
+	if err != nil {
 		err = fmt.Errorf("start: %w", err)
 		_ = c.Destroy() // the provider sweeps again
 		return createResult{}, err

@@ -79,6 +79,7 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 	args.FilePayload = control.NewFilePayload(files, nil)
 
 	p := &process{machine: m, group: group, done: make(chan struct{})}
+	m.commands.Add(1)
 	started := make(chan error, 1)
 	go func() {
 		defer closeFiles()
@@ -89,7 +90,9 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 	case <-ctx.Done():
 		// The call cannot be taken back: whatever it starts is killed.
 		go func() {
-			if <-started == nil {
+			if <-started != nil {
+				m.commands.Add(-1)
+			} else {
 				go p.wait()
 				_ = p.KillTree(context.WithoutCancel(ctx))
 			}
@@ -97,6 +100,7 @@ func (m *gvisorMachine) exec(ctx context.Context, c machine.Command, args *contr
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
+		m.commands.Add(-1)
 		return nil, m.startError(ctx, c, err)
 	}
 	go p.wait()

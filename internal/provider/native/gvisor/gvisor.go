@@ -113,10 +113,15 @@ func (d *Driver) Name() string { return "runsc" }
 // other means that the host refused.
 // Blocks: about 0.1 s; never longer than ctx and the clean-up after it (10 s).
 func (d *Driver) Start(ctx context.Context, s machine.Spec) (machine.Machine, error) {
+	return d.begin(ctx, s, "")
+}
+
+// begin is Start, or Restore of the checkpoint in image.
+func (d *Driver) begin(ctx context.Context, s machine.Spec, image string) (machine.Machine, error) {
 	if err := check(s); err != nil {
 		return nil, err
 	}
-	m, err := d.start(ctx, s)
+	m, err := d.start(ctx, s, image)
 	if err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepBound)
 		defer cancel()

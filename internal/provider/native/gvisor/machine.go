@@ -41,7 +41,8 @@ type gvisorMachine struct {
 	ended    chan struct{} // closed once the sentry is gone and reaped
 	endedErr error         // valid after ended
 
-	groups atomic.Uint32 // last group handed to an Exec
+	groups   atomic.Uint32 // last group handed to an Exec
+	commands atomic.Int32  // of Exec, not seen to have ended
 
 	// frozen is held (one token) while the sentry's tasks are paused.
 	frozen chan struct{}

@@ -33,6 +33,7 @@ var _ machine.Process = (*process)(nil)
 // wait asks the sentry once; the sentry forgets the exit as it gives it out.
 func (p *process) wait() {
 	defer close(p.done)
+	defer p.machine.commands.Add(-1)
 	var ws uint32
 	args := &boot.WaitPIDArgs{PID: p.pid, CID: p.machine.spec.ID}
 	if err := p.machine.call(boot.ContMgrWaitPID, args, &ws); err != nil {

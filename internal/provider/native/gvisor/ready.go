@@ -9,13 +9,17 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
 
-// readyBound is how long init may take, once it runs, until its forwards listen.
+// readyBound is how long init may take, once it runs, until it is ready.
 const readyBound = 15 * time.Second
 
-// readyPipe is what init says on that its forwards listen; two nils where it has
-// none. A nil file may be closed.
+// saysReady reports whether init has something to begin with that its first command
+// may count on.
+func saysReady(s machine.Spec) bool { return len(s.Forwards) > 0 || s.Live }
+
+// readyPipe is what init says on that it is ready; two nils where it has nothing to
+// begin with. A nil file may be closed.
 func readyPipe(s machine.Spec) (read, write *os.File, err error) {
-	if len(s.Forwards) == 0 {
+	if !saysReady(s) {
 		return nil, nil, nil
 	}
 	return os.Pipe()
@@ -32,7 +36,7 @@ func (m *gvisorMachine) awaitReady(ctx context.Context, ready *os.File) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("machine %s: its init does not listen: %w", m.spec.ID, err)
+		return fmt.Errorf("machine %s: its init does not become ready: %w", m.spec.ID, err)
 	}
 	return nil
 }

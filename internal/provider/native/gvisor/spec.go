@@ -14,7 +14,7 @@ import (
 // Descriptors of init beyond its standard three.
 const (
 	ownerFD = 3 // its end of file is the end of the owner
-	readyFD = 4 // takes one byte when every forward listens; only where there are some
+	readyFD = 4 // takes one byte when init has all that it was told to begin with; see saysReady
 )
 
 // bundle writes a machine down as an OCI runtime spec.
@@ -58,10 +58,11 @@ func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 			Resources: resources(s),
 		},
 	}
+	keepNursery(s, out.Process)
 	for _, f := range s.Forwards {
 		out.Process.Args = append(out.Process.Args, f.String())
 	}
-	if len(s.Forwards) > 0 {
+	if saysReady(s) {
 		out.Process.Env = append(out.Process.Env, guest.ReadyFDEnv+"="+strconv.Itoa(readyFD))
 	}
 	if !s.Twin.NoLimits {

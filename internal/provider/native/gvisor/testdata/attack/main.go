@@ -39,6 +39,10 @@ func main() {
 		dial(os.Args[2])
 	case "memory":
 		memory()
+	case "live":
+		live(os.Args[2], os.Args[3])
+	case "ask":
+		ask()
 	default:
 		os.Exit(2)
 	}
