@@ -220,11 +220,25 @@ func (g *guard) Destroy(ctx context.Context, id sandbox.InstanceID) error {
 	return err
 }
 
-// Cleanup is the provider's. What it swept may be the session's own machine.
+// Cleanup is a sweep of this session alone: whoever has its token has no business with
+// other sessions' machines, at whatever time they say it is. It takes the machine past
+// its deadline. A snapshot is the record's, or was handed to a caller, who destroys it.
+// Source: contract "Cleanup and pinning".
 func (g *guard) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandbox.Swept, error) {
-	swept, err := g.Provider.Cleanup(ctx, r)
-	g.went(swept.InstanceIDs...)
-	return swept, err
+	swept := sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
+	if err := r.Validate(); err != nil {
+		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonInvalidRequest, err)
+	}
+	m := g.instance()
+	if m == nil || r.Now.Before(m.ExpiresAt) {
+		return swept, nil
+	}
+	if err := g.Destroy(ctx, m.InstanceID); err != nil {
+		g.log(err)
+		return swept, sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonProviderError, err)
+	}
+	swept.InstanceIDs = append(swept.InstanceIDs, m.InstanceID)
+	return swept, nil
 }
 
 // Optional is the provider's; the guard knows the live process besides.

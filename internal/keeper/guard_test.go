@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,5 +61,62 @@ func TestAMachineThatIsLateIsDestroyed(t *testing.T) {
 				t.Error("nobody is told that it is gone")
 			}
 		})
+	}
+}
+
+// Whoever has the token of a session sweeps that session alone, whatever time they say
+// it is: of one provider, neither another's machine nor its snapshot goes along.
+func TestASweepIsOfItsSession(t *testing.T) {
+	inner := memory.New(memory.Options{Clock: memory.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))})
+	session := func(id string) *guard {
+		in := Inputs{SessionID: id, LeaseID: "lease_" + id, ExpiresAt: "2030-01-01T01:00:00.000Z"}
+		g := newGuard(inner, in, func(sandbox.Instance) error { return nil }, func(err error) { t.Error(err) })
+		r := request(Record{SessionID: in.SessionID, LeaseID: in.LeaseID, ExpiresAt: in.ExpiresAt})
+		r.Profile.RetentionMode = sandbox.RetentionDurable
+		h, err := g.Provision(t.Context(), r)
+		if err == nil {
+			_, err = g.Activate(t.Context(), h.Value.InstanceID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	mine, other := session("s"), session("other")
+	const until = sandbox.Timestamp("2030-01-01T02:00:00.000Z")
+	kept, err := other.Snapshot(t.Context(), other.instance().InstanceID, sandbox.SnapshotRequest{ExpiresAt: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := mine.instance().InstanceID
+	for _, c := range []struct {
+		now, cutoff sandbox.Timestamp
+		takes       bool
+		fails       bool
+	}{
+		{"2030-01-01T00:59:59.999Z", "2030-01-01T00:59:59.999Z", false, false},
+		{"2030-01-01T01:00:00.000Z", "9999-01-01T00:00:00.000Z", false, true},
+		{"9999-01-01T00:00:00.000Z", "9999-01-01T00:00:00.000Z", true, false},
+		{"9999-01-01T00:00:00.000Z", "9999-01-01T00:00:00.000Z", false, false},
+	} {
+		swept, err := mine.Cleanup(t.Context(), sandbox.CleanupRequest{Now: c.now, OrphanedBefore: c.cutoff})
+		var want []sandbox.InstanceID
+		if c.takes {
+			want = append(want, id)
+		}
+		if !slices.Equal(swept.InstanceIDs, want) || len(swept.SnapshotIDs) > 0 || c.fails != (err != nil) {
+			t.Errorf("at %s: swept %+v, %v", c.now, swept, err)
+		}
+	}
+	if _, err := other.Execute(t.Context(), other.instance().InstanceID, sandbox.Command{
+		Executable: "true", WorkingDirectory: "/", Environment: map[string]string{}, TimeoutSeconds: 1, OutputLimitBytes: 1,
+	}); err != nil {
+		t.Errorf("the other session's machine: %v", err)
+	}
+	if err := errors.Join(kept.Rollback(t.Context()), other.end(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if left := inner.Census(); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }
