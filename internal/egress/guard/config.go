@@ -28,6 +28,7 @@ type Config struct {
 	PolicyRevision sandbox.Digest    `json:"policy_revision"` // of what Allow was compiled from
 	Resolver       string            `json:"resolver"`        // the one resolver: a literal address and a port
 	Allow          []Entry           `json:"allow"`           // required; an empty list denies all
+	Pins           []Pin             `json:"pins,omitempty"`  // only of a guard that builds images; see policy.Pin
 	ReservedHosts  []string          `json:"reserved_hosts,omitempty"`
 	InfraAddrs     []string          `json:"infra_addrs,omitempty"` // literal addresses; the resolver's and our own need no mention
 	ECH            string            `json:"ech,omitempty"`         // ECHDeny, the default, or ECHAllow
@@ -43,6 +44,12 @@ type Entry struct {
 	Host  string  `json:"host"`
 	Ports []int64 `json:"ports"`          // at least one
 	Mode  string  `json:"mode,omitempty"` // tls or opaque; omitted is tls on port 443, else opaque
+}
+
+// Pin says where one listed host lives, as policy.Pin does.
+type Pin struct {
+	Host     string   `json:"host"`
+	Prefixes []string `json:"prefixes"` // at least one, as ADDRESS/BITS
 }
 
 // Limits are a guard's bounds; a field that is zero or left out has its default,
@@ -99,6 +106,7 @@ func (c Config) Digest() string {
 // compiled is what a configuration means.
 type compiled struct {
 	list      policy.List
+	pins      policy.Pins
 	infra     []netip.Addr
 	resolver  netip.AddrPort
 	echDenied bool
@@ -145,6 +153,9 @@ func (c Config) compile() (compiled, error) {
 	if out.list, err = c.allowed(); err != nil {
 		return fail(err)
 	}
+	if out.pins, err = c.pinned(out.list); err != nil {
+		return fail(err)
+	}
 	out.infra = append(out.infra, resolver.Addr())
 	for i, text := range c.InfraAddrs {
 		a, err := netip.ParseAddr(text)
@@ -175,6 +186,22 @@ func (c Config) allowed() (policy.List, error) {
 		}
 	}
 	return policy.Compile(destinations, c.ReservedHosts)
+}
+
+// pinned compiles the pins.
+func (c Config) pinned(list policy.List) (policy.Pins, error) {
+	pins := make([]policy.Pin, len(c.Pins))
+	for i, p := range c.Pins {
+		pins[i].Host = p.Host
+		for k, text := range p.Prefixes {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				return policy.Pins{}, invalid(at(at("pins", i)+".prefixes", k), "ADDRESS/BITS", text)
+			}
+			pins[i].Prefixes = append(pins[i].Prefixes, prefix)
+		}
+	}
+	return policy.CompilePins(pins, list)
 }
 
 func (l Limits) check() error {

@@ -16,7 +16,7 @@ import (
 // Errors: a *policy.Refusal: that of a judgement, which ends the request whatever
 // other addresses there are; ReasonLimit for no descriptor; ReasonUpstreamFailed,
 // 504 if the last address did not answer in time, else 502.
-func (g *Guard) dial(ctx context.Context, pinned []netip.Addr, port uint16, l *Line) (*socket, error) {
+func (g *Guard) dial(ctx context.Context, to policy.Target, pinned []netip.Addr, l *Line) (*socket, error) {
 	last, until := error(nil), g.clock.Now().Add(dialTime)
 	for _, a := range pinned {
 		left := min(connectTime, until.Sub(g.clock.Now()))
@@ -24,7 +24,7 @@ func (g *Guard) dial(ctx context.Context, pinned []netip.Addr, port uint16, l *L
 			last = errLate
 			break
 		}
-		conn, err := g.connect(ctx, left, netip.AddrPortFrom(a.WithZone("").Unmap(), port), l)
+		conn, err := g.connect(ctx, left, to.Host, netip.AddrPortFrom(a.WithZone("").Unmap(), to.Port), l)
 		var refused *policy.Refusal
 		switch {
 		case err == nil:
@@ -48,17 +48,17 @@ func (g *Guard) dial(ctx context.Context, pinned []netip.Addr, port uint16, l *L
 	return nil, refuse(policy.ReasonUpstreamFailed, status, "origin", "a connection", got)
 }
 
-func (g *Guard) connect(ctx context.Context, left time.Duration, chosen netip.AddrPort, l *Line) (*socket, error) {
+func (g *Guard) connect(ctx context.Context, left time.Duration, host string, chosen netip.AddrPort, l *Line) (*socket, error) {
 	ctx, cancel := g.within(ctx, left)
 	defer cancel()
 	conn, err := openTCP(ctx, chosen, func(actual netip.AddrPort) error {
 		l.Checked = append(l.Checked, actual.Addr().String())
-		return g.steps.Socket(chosen, actual)
+		return g.steps.Socket(host, chosen, actual)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := g.steps.Peer(chosen, conn.local, conn.remote); err != nil {
+	if err := g.steps.Peer(host, chosen, conn.local, conn.remote); err != nil {
 		_ = conn.SetLinger(0) // not even an end of file for whoever that is
 		conn.Close()
 		return nil, err

@@ -40,6 +40,7 @@ type Guard struct {
 	cfg    compiled
 	digest string
 	notes  []string
+	pins   []Pin
 	infra  policy.Infrastructure
 	steps  Steps
 	clock  Clock
@@ -66,7 +67,7 @@ func New(o Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{cfg: cfg, digest: o.Config.Digest(), notes: o.Notes, clock: o.Clock, requests: map[*session]bool{}}
+	g := &Guard{cfg: cfg, digest: o.Config.Digest(), notes: o.Notes, pins: o.Config.Pins, clock: o.Clock, requests: map[*session]bool{}}
 	if g.clock == nil {
 		g.clock = System
 	}
@@ -151,7 +152,7 @@ func (g *Guard) Serve(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	listen := strings.ToValidUTF8(ln.Addr().Network()+" "+ln.Addr().String(), "?")
-	if _, err := g.log.write(Line{Kind: KindStart, Config: g.digest, Listen: listen, Notes: g.notes}); err != nil {
+	if _, err := g.log.write(Line{Kind: KindStart, Config: g.digest, Listen: listen, Notes: g.notes, Pins: g.pins}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -52,11 +52,13 @@ type Line struct {
 	Config string   `json:"config,omitempty"` // start: digest of the configuration
 	Listen string   `json:"listen,omitempty"` // start: network and address of the listener
 	Notes  []string `json:"notes,omitempty"`  // start: what the process says of itself
+	Pins   []Pin    `json:"pins,omitempty"`   // start: those of the configuration
 
 	Raw       string        `json:"raw,omitempty"` // decision: what was asked, see Loggable
 	Host      string        `json:"host,omitempty"`
 	Port      int64         `json:"port,omitempty"`
-	Mode      string        `json:"mode,omitempty"` // tls or opaque, once the list was asked
+	Mode      string        `json:"mode,omitempty"`   // tls or opaque, once the list was asked
+	Pinned    bool          `json:"pinned,omitempty"` // its addresses were judged by the pin of the host
 	Decision  string        `json:"decision,omitempty"`
 	Reason    policy.Reason `json:"reason,omitempty"`     // of a denial
 	Status    int64         `json:"status,omitempty"`     // said to the workload; absent if it was told nothing
@@ -88,6 +90,7 @@ var facts = map[policy.Reason][]string{
 	policy.ReasonPortNotAllowlisted: {"E"},
 	policy.ReasonResolveFailed:      {"P"},
 	policy.ReasonAnswerNotPublic:    {"P"},
+	policy.ReasonAnswerNotPinned:    {"P"},
 	policy.ReasonInfraAddress:       {"P", "A"},
 	policy.ReasonConnectNotPublic:   {"P"},
 	policy.ReasonUpstreamFailed:     nil,

@@ -123,6 +123,7 @@ func (s *session) decide(text string, l *Line) (ctx context.Context, origin *soc
 	if l.Mode, err = g.steps.Match(target); err != nil {
 		return nil, nil, err
 	}
+	l.Pinned = g.cfg.pins.Of(target.Host)
 	if ctx, err = g.enter(s); err != nil {
 		return nil, nil, err
 	}
@@ -130,14 +131,14 @@ func (s *session) decide(text string, l *Line) (ctx context.Context, origin *soc
 	if err != nil {
 		return ctx, nil, err
 	}
-	if err := g.steps.Admit(answers); err != nil {
+	if err := g.steps.Admit(target.Host, answers); err != nil {
 		return ctx, nil, err
 	}
 	pinned, err := g.steps.Pin(ctx, target.Host, answers)
 	if err != nil {
 		return ctx, nil, err
 	}
-	if origin, err = g.dial(ctx, pinned, target.Port, l); err != nil {
+	if origin, err = g.dial(ctx, target, pinned, l); err != nil {
 		return ctx, nil, err
 	}
 	if !g.spare.held() { // it was the last one

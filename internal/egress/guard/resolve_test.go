@@ -355,8 +355,8 @@ func TestEachStepIsNeeded(t *testing.T) {
 		}
 	}
 	noSocket := func(s *guard.Steps) {
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	}
 	flips := func() func(dns.ResponseWriter, *dns.Msg) bool {
 		n := 0
@@ -383,25 +383,27 @@ func TestEachStepIsNeeded(t *testing.T) {
 	}{
 		{name: "P88: the socket's check stops what was smuggled in", alter: []func(*guard.Steps){smuggle}, status: 403, reason: policy.ReasonConnectNotPublic},
 		{name: "P88: the peer's check, with the socket's gone", alter: []func(*guard.Steps){smuggle, func(s *guard.Steps) {
-			s.Socket = func(_, _ netip.AddrPort) error { return nil }
+			s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
 		}}, status: 403, reason: policy.ReasonConnectNotPublic, at: []string{private + ":443"}},
 		{name: "P88: mutant without both", alter: []func(*guard.Steps){smuggle, noSocket}, status: 200, at: []string{private + ":443"}},
 		{name: "P90: the peer is another", alter: []func(*guard.Steps){func(s *guard.Steps) {
 			real := s.Peer
-			s.Peer = func(chosen, local, _ netip.AddrPort) error {
-				return real(chosen, local, netip.MustParseAddrPort("45.33.32.99:443"))
+			s.Peer = func(host string, chosen, local, _ netip.AddrPort) error {
+				return real(host, chosen, local, netip.MustParseAddrPort("45.33.32.99:443"))
 			}
 		}}, status: 403, reason: policy.ReasonConnectNotPublic, at: []string{pub + ":443"}},
 		{name: "P76: the peer is this machine", alter: []func(*guard.Steps){func(s *guard.Steps) {
 			real := s.Peer
-			s.Peer = func(chosen, _, remote netip.AddrPort) error { return real(chosen, chosen, remote) }
+			s.Peer = func(host string, chosen, _, remote netip.AddrPort) error {
+				return real(host, chosen, chosen, remote)
+			}
 		}}, status: 403, reason: policy.ReasonInfraAddress, at: []string{pub + ":443"}},
 		{name: "P03: mutant without a classifier", records: []string{private}, alter: []func(*guard.Steps){noSocket, func(s *guard.Steps) {
-			s.Admit = func([]netip.Addr) error { return nil }
+			s.Admit = func(string, []netip.Addr) error { return nil }
 		}}, status: 200, at: []string{private + ":443"}},
 		{name: "P68: mutant that judges the first answer", records: []string{pub, private}, alter: []func(*guard.Steps){func(s *guard.Steps) {
 			real := s.Admit
-			s.Admit = func(all []netip.Addr) error { return real(all[:1]) }
+			s.Admit = func(host string, all []netip.Addr) error { return real(host, all[:1]) }
 		}}, status: 200, at: []string{pub + ":443"}},
 		{name: "P74: mutant that asks again, caught at the socket", script: flips, alter: []func(*guard.Steps){again(nil)}, status: 403, reason: policy.ReasonConnectNotPublic},
 		{name: "P74: mutant that asks again, without the socket's check", script: flips, alter: []func(*guard.Steps){again(nil), noSocket}, status: 200, at: []string{private + ":443"}},

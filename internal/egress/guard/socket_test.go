@@ -90,9 +90,9 @@ func TestAMuteOrigin(t *testing.T) {
 				o.Config.Allow = []guard.Entry{{Host: "allowed.test", Ports: []int64{port}}}
 				o.Alter = func(s *guard.Steps) {
 					real := s.Socket
-					s.Socket = func(chosen, actual netip.AddrPort) error {
+					s.Socket = func(host string, chosen, actual netip.AddrPort) error {
 						judged <- true
-						return real(chosen, actual)
+						return real(host, chosen, actual)
 					}
 				}
 			})

@@ -20,16 +20,16 @@ type Steps struct {
 	Match func(policy.Target) (mode string, err error)
 	// Resolve asks the resolver, once.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
-	// Admit judges all answers together.
-	Admit func(answers []netip.Addr) error
+	// Admit judges all answers for a host together.
+	Admit func(host string, answers []netip.Addr) error
 	// Pin says what is dialled: the addresses that Admit judged, and not what
 	// the resolver says when it is asked again.
 	Pin func(ctx context.Context, host string, admitted []netip.Addr) ([]netip.Addr, error)
 	// Socket judges a socket before it connects: chosen is the address that was
 	// pinned, actual the one that the kernel is about to be given.
-	Socket func(chosen, actual netip.AddrPort) error
+	Socket func(host string, chosen, actual netip.AddrPort) error
 	// Peer judges a connected socket by what the kernel says of its ends.
-	Peer func(chosen, local, remote netip.AddrPort) error
+	Peer func(host string, chosen, local, remote netip.AddrPort) error
 	// Hello judges a ClientHello, on a port of mode tls.
 	Hello func(host string, h Hello) error
 }
@@ -40,17 +40,19 @@ func (g *Guard) realSteps() Steps {
 		Parse:   policy.ParseTarget,
 		Match:   g.cfg.list.Match,
 		Resolve: resolver{g.cfg.resolver}.lookup,
-		Admit:   g.infra.Answers,
+		Admit: func(host string, answers []netip.Addr) error {
+			return g.cfg.pins.Answers(g.infra, host, answers)
+		},
 		Pin: func(_ context.Context, _ string, admitted []netip.Addr) ([]netip.Addr, error) {
 			return admitted, nil
 		},
-		Socket: func(chosen, actual netip.AddrPort) error {
+		Socket: func(host string, chosen, actual netip.AddrPort) error {
 			if actual != chosen {
 				return refuse(policy.ReasonConnectNotPublic, 403, "socket", chosen.String(), actual.String())
 			}
-			return g.infra.Connect(actual.Addr())
+			return g.cfg.pins.Connect(g.infra, host, actual.Addr())
 		},
-		Peer: func(chosen, local, remote netip.AddrPort) error {
+		Peer: func(host string, chosen, local, remote netip.AddrPort) error {
 			// Something in between may have sent us elsewhere.
 			if remote != chosen {
 				return refuse(policy.ReasonConnectNotPublic, 403, "peer", chosen.String(), remote.String())
@@ -60,7 +62,7 @@ func (g *Guard) realSteps() Steps {
 			if local.Addr() == remote.Addr() {
 				return refuse(policy.ReasonInfraAddress, 403, "peer", "another machine", remote.String())
 			}
-			return g.infra.Connect(remote.Addr())
+			return g.cfg.pins.Connect(g.infra, host, remote.Addr())
 		},
 		Hello: func(host string, h Hello) error {
 			switch {

@@ -26,23 +26,25 @@ type variant func(c guard.Config, s *guard.Steps)
 // of the cases P88 and P90.
 var variants = map[string]variant{
 	"no-classifier": func(_ guard.Config, s *guard.Steps) {
-		s.Admit = func([]netip.Addr) error { return nil }
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Admit = func(string, []netip.Addr) error { return nil }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"check-then-resolve-again": func(_ guard.Config, s *guard.Steps) {
 		s.Pin = func(ctx context.Context, host string, _ []netip.Addr) ([]netip.Addr, error) {
 			return s.Resolve(ctx, host)
 		}
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"first-answer-only": func(_ guard.Config, s *guard.Steps) {
 		admit := s.Admit
-		s.Admit = func(answers []netip.Addr) error { return admit(answers[:min(1, len(answers))]) }
+		s.Admit = func(host string, answers []netip.Addr) error {
+			return admit(host, answers[:min(1, len(answers))])
+		}
 	},
 	"first-public-answer": func(_ guard.Config, s *guard.Steps) {
-		s.Admit = func([]netip.Addr) error { return nil }
+		s.Admit = func(string, []netip.Addr) error { return nil }
 		s.Pin = func(_ context.Context, _ string, answers []netip.Addr) ([]netip.Addr, error) {
 			var out []netip.Addr
 			for _, a := range answers {
@@ -54,7 +56,7 @@ var variants = map[string]variant{
 		}
 	},
 	"private-blocks-only": func(_ guard.Config, s *guard.Steps) {
-		s.Admit = func(answers []netip.Addr) error {
+		s.Admit = func(_ string, answers []netip.Addr) error {
 			for _, a := range answers {
 				if a.IsPrivate() || !a.IsGlobalUnicast() {
 					return &policy.Refusal{Reason: policy.ReasonAnswerNotPublic, Status: policy.StatusPolicy}
@@ -62,13 +64,13 @@ var variants = map[string]variant{
 			}
 			return nil
 		}
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"no-infrastructure": func(_ guard.Config, s *guard.Steps) {
-		s.Admit = policy.Infrastructure{}.Answers
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Admit = func(_ string, answers []netip.Addr) error { return policy.Infrastructure{}.Answers(answers) }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"suffix-match": func(_ guard.Config, s *guard.Steps) {
 		match := s.Match
@@ -143,24 +145,19 @@ var variants = map[string]variant{
 		}
 	},
 	"checked-once": func(_ guard.Config, s *guard.Steps) {
-		match, admit, known := s.Match, s.Admit, newMemory[string]()
-		s.Match = func(t policy.Target) (string, error) {
-			known.keep("asked", t.Host) // its cases ask one by one
-			return match(t)
-		}
-		s.Admit = func(answers []netip.Addr) error {
-			host, _ := known.of("asked")
+		admit, known := s.Admit, newMemory[string]()
+		s.Admit = func(host string, answers []netip.Addr) error {
 			if _, before := known.of("judged " + host); before {
 				return nil
 			}
-			err := admit(answers)
+			err := admit(host, answers)
 			if err == nil {
 				known.keep("judged "+host, "")
 			}
 			return err
 		}
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"empty-list-allows": func(c guard.Config, s *guard.Steps) {
 		if match := s.Match; len(c.Allow) == 0 {
@@ -189,18 +186,18 @@ var variants = map[string]variant{
 		s.Hello = func(host string, h guard.Hello) error { h.ECH = false; return hello(host, h) }
 	},
 	"socket-unchecked": func(_ guard.Config, s *guard.Steps) {
-		s.Socket = func(_, _ netip.AddrPort) error { return nil }
+		s.Socket = func(string, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"peer-unchecked": func(_ guard.Config, s *guard.Steps) {
-		s.Peer = func(_, _, _ netip.AddrPort) error { return nil }
+		s.Peer = func(string, netip.AddrPort, netip.AddrPort, netip.AddrPort) error { return nil }
 	},
 	"fault-pin": func(_ guard.Config, s *guard.Steps) {
 		s.Pin = func(context.Context, string, []netip.Addr) ([]netip.Addr, error) { return []netip.Addr{private}, nil }
 	},
 	"fault-peer": func(_ guard.Config, s *guard.Steps) {
 		peer := s.Peer
-		s.Peer = func(chosen, local, _ netip.AddrPort) error {
-			return peer(chosen, local, netip.AddrPortFrom(private, 443))
+		s.Peer = func(host string, chosen, local, _ netip.AddrPort) error {
+			return peer(host, chosen, local, netip.AddrPortFrom(private, 443))
 		}
 	},
 	"plain":        func(guard.Config, *guard.Steps) {},

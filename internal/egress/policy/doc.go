@@ -8,6 +8,7 @@
 //	List.Match        is it listed? (before any name is resolved)
 //	Infrastructure    Answers: is every address of the answer public, and none
 //	                  of our own machinery? Connect: is the one dialled still so?
+//	Pins              the same two, where the operator has said where a host lives
 //
 // An address is public when it lies in no row of the special-purpose tables,
 // also not in one that its registry calls globally reachable, and, for IPv6,

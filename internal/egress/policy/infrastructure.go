@@ -49,11 +49,8 @@ func (f Infrastructure) Contains(a netip.Addr) bool {
 // more than MaxAnswers), or ReasonResolveFailed with status 502 for none.
 // Source: grading "The five facts, and the three that cannot be self-attested", connect_time_public_address.
 func (f Infrastructure) Answers(addresses []netip.Addr) error {
-	if len(addresses) == 0 {
-		return refuse(ReasonResolveFailed, 502, "answers", "an address", "none")
-	}
-	if len(addresses) > MaxAnswers {
-		return refuse(ReasonAnswerNotPublic, StatusPolicy, "answers", "at most "+strconv.Itoa(MaxAnswers), strconv.Itoa(len(addresses)))
+	if err := counted(addresses); err != nil {
+		return err
 	}
 	for _, a := range addresses {
 		if f.Contains(a) {
@@ -62,6 +59,16 @@ func (f Infrastructure) Answers(addresses []netip.Addr) error {
 		if !Public(a) {
 			return refuse(ReasonAnswerNotPublic, StatusPolicy, "answers", "public addresses", a.String())
 		}
+	}
+	return nil
+}
+
+func counted(addresses []netip.Addr) error {
+	if len(addresses) == 0 {
+		return refuse(ReasonResolveFailed, 502, "answers", "an address", "none")
+	}
+	if len(addresses) > MaxAnswers {
+		return refuse(ReasonAnswerNotPublic, StatusPolicy, "answers", "at most "+strconv.Itoa(MaxAnswers), strconv.Itoa(len(addresses)))
 	}
 	return nil
 }

@@ -126,9 +126,46 @@ func Pinnable(p netip.Prefix) string {
 // Of reports whether host is pinned.
 func (p Pins) Of(host string) bool { return p.hosts[host] != nil }
 
-// Contains reports whether a, in the one form in which addresses are judged,
-// lies inside host's pin.
-func (p Pins) Contains(host string, a netip.Addr) bool {
+func (p Pins) contains(host string, a netip.Addr) bool {
 	a = plain(a)
-	return slices.ContainsFunc(p.hosts[host], func(q netip.Prefix) bool { return q.Contains(a) })
+	for _, q := range p.hosts[host] {
+		if q.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Answers judges all addresses of the answer for host together: by its pin, if it
+// has one, else by ours. An address of our own machinery is in no pin's power.
+// Errors: those of ours; a *Refusal with ReasonAnswerNotPinned.
+func (p Pins) Answers(ours Infrastructure, host string, addresses []netip.Addr) error {
+	if !p.Of(host) {
+		return ours.Answers(addresses)
+	}
+	if err := counted(addresses); err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		if ours.Contains(a) {
+			return refuse(ReasonInfraAddress, StatusPolicy, "answers", "no address of ours", a.String())
+		}
+		if !p.contains(host, a) {
+			return refuse(ReasonAnswerNotPinned, StatusPolicy, "answers", "addresses of the pin of "+host, a.String())
+		}
+	}
+	return nil
+}
+
+// Connect judges the address that a socket for host is about to connect to, or is
+// connected to, as Infrastructure.Connect does.
+// Errors: a *Refusal with ReasonConnectNotPublic.
+func (p Pins) Connect(ours Infrastructure, host string, a netip.Addr) error {
+	if !p.Of(host) {
+		return ours.Connect(a)
+	}
+	if ours.Contains(a) || !p.contains(host, a) {
+		return refuse(ReasonConnectNotPublic, StatusPolicy, "address", "an address of the pin of "+host, a.String())
+	}
+	return nil
 }

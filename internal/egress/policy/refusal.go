@@ -20,6 +20,7 @@ const (
 	ReasonPortNotAllowlisted Reason = "port_not_allowlisted" // the host is listed, with other ports
 	ReasonResolveFailed      Reason = "resolve_failed"       // no usable answer
 	ReasonAnswerNotPublic    Reason = "answer_not_public"    // one address of the answer is not public, or there are too many
+	ReasonAnswerNotPinned    Reason = "answer_not_pinned"    // one address of the answer lies outside the pin of its host
 	ReasonInfraAddress       Reason = "infra_address"        // one address of the answer is our own machinery's
 	ReasonConnectNotPublic   Reason = "connect_not_public"   // the address dialled or connected is not the one that was judged
 	ReasonUpstreamFailed     Reason = "upstream_failed"      // no address could be connected
@@ -36,7 +37,7 @@ func Reasons() []Reason {
 		ReasonMalformed, ReasonMethod, ReasonBody, ReasonHostHeaderMismatch,
 		ReasonHostSyntax, ReasonLiteral, ReasonPortSyntax, ReasonNotAllowlisted,
 		ReasonPortNotAllowlisted, ReasonResolveFailed, ReasonAnswerNotPublic,
-		ReasonInfraAddress, ReasonConnectNotPublic, ReasonUpstreamFailed,
+		ReasonAnswerNotPinned, ReasonInfraAddress, ReasonConnectNotPublic, ReasonUpstreamFailed,
 		ReasonSNIMismatch, ReasonSNIMissing, ReasonECH, ReasonLimit, ReasonExpired,
 	}
 }
