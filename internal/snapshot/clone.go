@@ -53,69 +53,72 @@ func (st *stage) clone(ctx context.Context, h *Hold, m *Manifest) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	content, err := st.sameBytes(ctx, h)
+	to, err := st.share(h.content)
 	if err != nil {
 		return err
 	}
-	defer content.Close()
-	return st.publish(content, m)
+	if to == nil {
+		linked, err := st.link(h.content)
+		if err != nil {
+			return err
+		}
+		if linked { // what is published is on the disk
+			return st.publish(nil, m)
+		}
+		if to, err = h.copied(ctx, st); err != nil {
+			return err
+		}
+	}
+	defer to.Close()
+	return st.publish(to, m)
 }
 
-// sameBytes makes the content of a clone and returns it open.
-func (st *stage) sameBytes(ctx context.Context, h *Hold) (_ *os.File, err error) {
+// share makes a content of the blocks of another one, or nil where the filesystem
+// cannot, of which the store asks it once.
+func (st *stage) share(from *os.File) (*os.File, error) {
+	if st.s.cannotShare.Load() {
+		return nil, nil
+	}
 	to, err := st.content()
 	if err != nil {
 		return nil, err
 	}
-	keep := false
-	defer func() {
-		if !keep {
-			err = joined(err, to.Close())
-		}
-	}()
-	shared, err := share(h.content, to)
+	shared, err := share(from, to)
+	if err == nil && shared {
+		return to, nil
+	}
+	st.s.cannotShare.Store(err == nil)
+	return nil, joined(err, joined(to.Close(), os.Remove(to.Name())))
+}
+
+// link gives a published content one more name. It reports false where that cannot be:
+// a filesystem without links, or with no more of them for this file, or a source that
+// was destroyed since it was opened.
+func (st *stage) link(from *os.File) (bool, error) {
+	// By its descriptor: this is the very file that was looked at.
+	err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(from.Fd())), unix.AT_FDCWD, st.dir+"/content", unix.AT_SYMLINK_FOLLOW)
+	switch err {
+	case nil:
+		st.s.opt.Step(st.op + ": linked")
+		return true, nil
+	case unix.EMLINK, unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS, unix.EXDEV, unix.ENOENT:
+		return false, nil
+	}
+	return false, os.NewSyscallError("linkat", err)
+}
+
+// copied makes a copy of the content, and compares every byte.
+func (h *Hold) copied(ctx context.Context, st *stage) (*os.File, error) {
+	to, err := st.content()
 	if err != nil {
 		return nil, err
 	}
-	if !shared {
-		linked, err := st.link(h.content)
-		if err != nil {
-			return nil, err
-		}
-		if linked {
-			return os.Open(st.dir + "/content")
-		}
-		if err := h.copyTo(ctx, to); err != nil {
-			return nil, err
-		}
-	}
-	keep = true
-	return to, nil
-}
-
-// link gives a published content one more name, in place of the stage's empty one. It
-// reports false where that cannot be: a filesystem without links, or with no more of
-// them for this file, or a source that was destroyed since it was opened.
-func (st *stage) link(from *os.File) (bool, error) {
-	name := st.dir + "/content"
-	// By its descriptor: this is the very file that was looked at.
-	err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(from.Fd())), unix.AT_FDCWD, name+".link", unix.AT_SYMLINK_FOLLOW)
-	switch err {
-	case nil:
-	case unix.EMLINK, unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS, unix.EXDEV, unix.ENOENT:
-		return false, nil
-	default:
-		return false, os.NewSyscallError("linkat", err)
-	}
-	st.s.opt.Step(st.op + ": linked")
-	return true, os.Rename(name+".link", name)
-}
-
-// copyTo copies the content into an empty file, and compares every byte.
-func (h *Hold) copyTo(ctx context.Context, to *os.File) error {
 	got, err := pass{from: h.content, size: h.Manifest.ContentBytes, to: to, soon: true}.run(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = h.Manifest.compare(got)
 	}
-	return h.Manifest.compare(got)
+	if err != nil {
+		return nil, joined(err, to.Close())
+	}
+	return to, nil
 }

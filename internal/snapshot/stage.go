@@ -51,7 +51,8 @@ func (st *stage) content() (*os.File, error) {
 	return os.OpenFile(st.dir+"/content", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// publish forces everything to the disk and then renames it into place.
+// publish forces everything to the disk and then renames it into place. Without a
+// content in hand, that is one which lies on the disk already.
 func (st *stage) publish(content *os.File, m *Manifest) error {
 	s := st.s
 	s.opt.Step(st.op + ": content written")
@@ -69,7 +70,11 @@ func (st *stage) publish(content *os.File, m *Manifest) error {
 	}
 	if err == nil {
 		s.opt.Step(st.op + ": manifest written")
-		err = syncAll(content, manifest, st.held)
+		files := []*os.File{manifest, st.held}
+		if content != nil {
+			files = append(files, content)
+		}
+		err = syncAll(files...)
 	}
 	if err = joined(err, manifest.Close()); err != nil {
 		return err
@@ -81,7 +86,7 @@ func (st *stage) publish(content *os.File, m *Manifest) error {
 	}
 	st.renamed = true // from here on others find it
 	s.opt.Step(st.op + ": renamed")
-	if err := syncDir(s.path("snapshots")); err != nil {
+	if err := s.syncNames(); err != nil {
 		return err
 	}
 	st.done = true

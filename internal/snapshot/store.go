@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,10 @@ type Options struct {
 type Store struct {
 	dir string
 	opt Options
+
+	// cannotShare: the filesystem was seen not to share blocks.
+	cannotShare atomic.Bool
+	syncing     joint // of the names of snapshots
 }
 
 // Open makes the store's directory if it is not there, closed to everyone but
@@ -122,6 +127,11 @@ func writeSynced(path string, body []byte) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// syncNames forces to the disk which snapshots there are.
+func (s *Store) syncNames() error {
+	return s.syncing.do(func() error { return syncDir(s.path("snapshots")) })
 }
 
 // syncDir forces the names of a directory to the disk.

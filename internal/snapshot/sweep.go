@@ -42,7 +42,7 @@ func (s *Store) unpublish(id sandbox.SnapshotID) (bool, error) {
 	}
 	// Also where another call took it away: that one may have failed just here, and
 	// a power cut would bring the snapshot back.
-	return was, syncDir(s.path("snapshots"))
+	return was, s.syncNames()
 }
 
 // discard removes the bytes of one that is no longer there.
@@ -139,7 +139,7 @@ func (s *Store) clean(ctx context.Context) error {
 	left, readErr := os.ReadDir(s.path("trash"))
 	err = joined(err, readErr)
 	if len(left) > 0 { // as unpublish does, before their bytes go
-		if syncErr := syncDir(s.path("snapshots")); syncErr != nil {
+		if syncErr := s.syncNames(); syncErr != nil {
 			return joined(err, syncErr)
 		}
 	}
