@@ -18,6 +18,12 @@ import (
 // the host's network refuses both by itself.
 // Errors: a host whose resolver cannot be told.
 func (p *Provider) compile(id sandbox.InstanceID, r sandbox.ProvisionRequest) ([]byte, error) {
+	return p.compilePinned(id, r, nil)
+}
+
+// compilePinned is compile for a build, whose operator may have said where a
+// registry lives. Nothing that a user writes leads to a pin.
+func (p *Provider) compilePinned(id sandbox.InstanceID, r sandbox.ProvisionRequest, pins []policy.Pin) ([]byte, error) {
 	revision, err := canonical.Encode(r.Profile.NetworkPolicy)
 	if err != nil {
 		return nil, err
@@ -26,6 +32,13 @@ func (p *Provider) compile(id sandbox.InstanceID, r sandbox.ProvisionRequest) ([
 		V: guard.ConfigVersion, Instance: string(id), PolicyRevision: sandbox.Digest(canonical.Digest(revision)),
 		Allow: []guard.Entry{}, ExpiresAt: r.ExpiresAt,
 		ECH: guard.ECHDeny, // an inner name would be one that the list cannot be held against
+	}
+	for _, pin := range pins {
+		prefixes := make([]string, len(pin.Prefixes))
+		for i, prefix := range pin.Prefixes {
+			prefixes[i] = prefix.String()
+		}
+		c.Pins = append(c.Pins, guard.Pin{Host: pin.Host, Prefixes: prefixes})
 	}
 	index := map[string]int{}
 	for _, d := range r.Profile.NetworkPolicy.Destinations {
