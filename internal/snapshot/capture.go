@@ -21,6 +21,8 @@ type Source struct {
 	// Emptied are directories at the top of a tree of which nothing but
 	// themselves is kept.
 	Emptied []string
+	// Live, if set, is the live checkpoint of the same moment, to be kept beside.
+	Live *LiveSource
 	// Taken, if set, is called once, when what follows needs the source no more
 	// and others may write to it again; not called on an error.
 	Taken func()
@@ -69,6 +71,9 @@ func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
 	if m.Mounts == nil {
 		m.Mounts = []sandbox.Mount{}
 	}
+	if err := st.takeLive(src.Live); err != nil {
+		return err
+	}
 	to, err := st.content()
 	if err != nil {
 		return err
@@ -86,6 +91,11 @@ func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
 		return err
 	}
 	m.ChunkBytes = chunkBytes(m.ContentBytes)
+	if src.Live != nil {
+		if m.Live, err = st.describeLive(ctx, src.Live.Identity); err != nil {
+			return err
+		}
+	}
 	if err := m.check(); err != nil {
 		return err
 	}

@@ -53,6 +53,9 @@ func (st *stage) clone(ctx context.Context, h *Hold, m *Manifest) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := st.cloneLive(ctx, h); err != nil {
+		return err
+	}
 	to, err := st.share(h.content)
 	if err != nil {
 		return err

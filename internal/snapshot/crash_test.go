@@ -39,7 +39,7 @@ func childSteps(t *testing.T, s *Store, c *clock) {
 		}
 		return ref
 	}
-	first := must(s.Capture(t.Context(), reference(c.in(time.Hour)), plan, Source{Form: FormImage, Path: source}))
+	first := must(s.Capture(t.Context(), reference(c.in(time.Hour)), plan, Source{Form: FormImage, Path: source, Live: liveSource(t)}))
 	acknowledge("made", first)
 	treeRef := must(s.Capture(t.Context(), reference(c.in(time.Hour)), plan, Source{Form: FormTree, Path: filepath.Dir(source)}))
 	acknowledge("made", treeRef)
@@ -53,6 +53,11 @@ func childSteps(t *testing.T, s *Store, c *clock) {
 		to := filepath.Join(t.TempDir(), "restored")
 		if ref == treeRef {
 			if err := os.Mkdir(to, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ref == first {
+			if _, err := h.VerifyLive(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -131,6 +136,7 @@ func TestCrashCensus(t *testing.T) {
 	for _, step := range []string{
 		"capture: staged", "capture: content written", "capture: manifest written", "capture: synced", "capture: renamed", "capture: published",
 		"clone: staged", "clone: linked", "clone: content written", "clone: manifest written", "clone: synced", "clone: renamed", "clone: published",
+		"capture: live taken", "capture: live digested", "clone: live cloned", "restore: live verified",
 		"restore: made", "restore: copied", "restore: checked", "restore: verified", "restore: extracted",
 		"destroy: renamed", "destroy: content removed", "destroy: removed",
 	} {
@@ -199,6 +205,11 @@ func holds(t *testing.T, what, dir string, want []byte, acknowledged map[sandbox
 		}
 		if err := h.Verify(t.Context()); err != nil {
 			t.Errorf("%s: %v", what, err)
+		}
+		if k.Manifest.Live != nil {
+			if err := verified(t, s, k.Manifest.Snapshot); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 		h.Close()
 		if k.Manifest.Form == FormImage && !bytes.Equal(restored(t, s, k.Manifest.Snapshot), want) {

@@ -7,6 +7,7 @@
 //	lock                        held for moments, around the names in staging
 //	snapshots/ID/manifest.json  identity, expiry, mount plan, digests; sealed
 //	snapshots/ID/content        what was captured, in one file
+//	snapshots/ID/live/          the files of a live checkpoint of the same moment
 //	staging/ID                  one that is being made; locked by who makes it
 //	trash/ID                    one that is being removed
 //

@@ -8,8 +8,12 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// Schema names the form and version of a manifest.
-const Schema = "checkfu.snapshot.v1"
+// Schema names the form and version of a manifest, SchemaLive of one with a live
+// checkpoint, which who knows the first alone refuses by its name.
+const (
+	Schema     = "checkfu.snapshot.v1"
+	SchemaLive = "checkfu.snapshot-live.v1"
+)
 
 // maxManifest bounds what is read of a manifest: 64 mounts and 4,096 chunks are
 // below 1 MiB.
@@ -39,6 +43,8 @@ type Manifest struct {
 	ContentBytes int64            `json:"content_bytes"` // holes counted
 	ChunkBytes   int64            `json:"chunk_bytes"`
 	Chunks       []Chunk          `json:"chunks"` // ascending
+	// Live is there where memory and processes were kept too.
+	Live *Live `json:"live,omitzero"`
 	// Seal is the digest of the canonical JSON of all of the above, with an
 	// empty seal.
 	Seal sandbox.Digest `json:"seal"`
@@ -46,13 +52,20 @@ type Manifest struct {
 
 // encode seals m and returns its bytes.
 func (m *Manifest) encode() ([]byte, error) {
-	m.Schema, m.Seal = Schema, ""
+	m.Schema, m.Seal = m.schema(), ""
 	body, err := canonical.Encode(*m)
 	if err != nil {
 		return nil, err
 	}
 	m.Seal = sandbox.Digest(canonical.Digest(body))
 	return canonical.Encode(*m)
+}
+
+func (m *Manifest) schema() string {
+	if m.Live != nil {
+		return SchemaLive
+	}
+	return Schema
 }
 
 // ParseManifest reads a manifest and checks its seal, so that no byte of it can
@@ -64,8 +77,8 @@ func ParseManifest(body []byte) (Manifest, error) {
 	if err := canonical.Decode(body, &m); err != nil {
 		return Manifest{}, &Error{Kind: ErrDamaged, Field: "manifest", Err: err}
 	}
-	if m.Schema != Schema {
-		return Manifest{}, &Error{Kind: ErrUnsupported, Field: "schema", Expected: Schema, Got: m.Schema}
+	if want := m.schema(); m.Schema != want {
+		return Manifest{}, &Error{Kind: ErrUnsupported, Field: "schema", Expected: want, Got: m.Schema}
 	}
 	open := m
 	open.Seal = ""
@@ -90,16 +103,30 @@ func (m *Manifest) check() error {
 	if m.Form != FormImage && m.Form != FormTree {
 		return &Error{Kind: ErrUnsupported, Field: "form", Expected: string(FormImage) + " or " + string(FormTree), Got: string(m.Form)}
 	}
-	if m.ContentBytes < 0 {
-		return damaged("content_bytes", "at least 0", strconv.FormatInt(m.ContentBytes, 10))
+	if m.Live != nil {
+		if err := m.Live.check(); err != nil {
+			return err
+		}
 	}
-	if want := chunkBytes(m.ContentBytes); m.ChunkBytes != want {
-		return damaged("chunk_bytes", strconv.FormatInt(want, 10), strconv.FormatInt(m.ChunkBytes, 10))
+	return checkChunks("", m.ContentBytes, m.ChunkBytes, m.Chunks)
+}
+
+// checkChunks holds the digests of a content, or of a file beside it, to their form.
+func checkChunks(of string, bytes, chunk int64, chunks []Chunk) error {
+	name := "bytes"
+	if of == "" {
+		name = "content_bytes"
+	}
+	if bytes < 0 {
+		return damaged(of+name, "at least 0", strconv.FormatInt(bytes, 10))
+	}
+	if want := chunkBytes(bytes); chunk != want {
+		return damaged(of+"chunk_bytes", strconv.FormatInt(want, 10), strconv.FormatInt(chunk, 10))
 	}
 	last := int64(-1)
-	for i, c := range m.Chunks {
-		field := "chunks[" + strconv.Itoa(i) + "]"
-		if c.Index <= last || c.Index*m.ChunkBytes >= m.ContentBytes {
+	for i, c := range chunks {
+		field := of + "chunks[" + strconv.Itoa(i) + "]"
+		if c.Index <= last || c.Index*chunk >= bytes {
 			return damaged(field+".index", "ascending, within the content", strconv.FormatInt(c.Index, 10))
 		}
 		if !c.Digest.Valid() {

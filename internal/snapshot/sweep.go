@@ -205,7 +205,7 @@ func (s *Store) List(ctx context.Context) ([]Kept, error) {
 		k.Manifest, k.Err = readManifest(dir, id)
 		var st unix.Stat_t
 		if unix.Fstatat(int(dir.Fd()), "content", &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-			k.Bytes = st.Blocks * 512
+			k.Bytes = st.Blocks*512 + liveBytes(dir, k.Manifest.Live)
 		}
 		if info, err := dir.Stat(); err == nil {
 			k.UsedAt = sandbox.At(info.ModTime())
