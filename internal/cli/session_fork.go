@@ -122,14 +122,19 @@ func (a *app) captured(ctx context.Context, dir, id string) (from keeper.Record,
 		_ = s.Close()
 		return from, nil, argument.Wrong("session %s: expected one that was started with --keep; of the machine of this one nothing can be kept", id)
 	}
-	mark, err := keeper.BeginFork(dir, id)
+	// What an earlier one left that was cut off goes before another comes.
+	if err := sweepForksOf(ctx, dir, keeper.Listed{Record: from}); err != nil {
+		a.complain(fmt.Errorf("session %s: %w", id, err))
+	}
+	until := from.KeepUntil(time.Now())
+	mark, err := keeper.BeginFork(dir, id, until)
 	if err != nil {
 		_ = s.Close()
 		return from, nil, err
 	}
 	in := *from.Instance
 	taken, err := whileKept(ctx, s, func(ctx context.Context) (sandbox.Snapshot, error) {
-		return a.sessionRunner(s, in.Target).Capture(ctx, in, from.KeepUntil(time.Now()))
+		return a.sessionRunner(s, in.Target).Capture(ctx, in, until)
 	})
 	closed(s, err)
 	if err != nil {
@@ -184,17 +189,27 @@ func sweepForksOf(ctx context.Context, dir string, l keeper.Listed) (err error) 
 		if err != nil {
 			return err
 		}
-		for _, id := range forks.CutOff {
-			if l.Snapshot == nil || l.Snapshot.SnapshotID != id {
+		waits := false
+		for _, cut := range forks.CutOff {
+			id := cut.From
+			if id == "" {
+				id = s.expiring(l.SessionID, cut.Until)
+				// What it asked for may be in the making still, with nobody to tell.
+				waits = waits || id == "" && time.Since(cut.Since) < captureBound
+			}
+			if id != "" && (l.Snapshot == nil || l.Snapshot.SnapshotID != id) {
 				err = errors.Join(err, s.opened.Provider.DestroySnapshot(ctx, id))
 			}
 		}
-		if err := errors.Join(err, s.close()); err != nil {
+		if err := errors.Join(err, s.close()); err != nil || waits {
 			return err
 		}
 	}
 	return forks.Remove()
 }
+
+// captureBound is longer than a capture takes that nobody waits for.
+const captureBound = 10 * time.Minute
 
 // fork makes one session out of from. It is reserved first, so that a sweep finds
 // whatever a killed one has made; and one that nobody could be told of does not stay.

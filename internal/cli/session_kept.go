@@ -78,6 +78,17 @@ func (s *store) has(id string, want sandbox.SnapshotID) bool {
 	return false
 }
 
+// expiring is the snapshot of a session that expires at this very millisecond; "" is
+// none.
+func (s *store) expiring(id string, at sandbox.Timestamp) sandbox.SnapshotID {
+	for _, k := range s.snapshots[id] {
+		if k.Snapshot.ExpiresAt == at {
+			return k.Snapshot.SnapshotID
+		}
+	}
+	return ""
+}
+
 // bytes is what the disk gives the snapshots of a session.
 func (s *store) bytes(id string) (n int64) {
 	for _, k := range s.snapshots[id] {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,14 +22,19 @@ type Fork struct {
 	mark *os.File // locked
 }
 
-// markPrefix begins the name of a mark in a session's directory.
-const markPrefix = "fork-"
+// markPrefix begins the name of a mark in a session's directory, untilWord its first
+// line, and the second is the snapshot's id.
+const (
+	markPrefix = "fork-"
+	untilWord  = "until "
+)
 
-// BeginFork marks a session. It comes before the snapshot: there is no moment then in
-// which that is there and looks like nobody's.
+// BeginFork marks a session, of which a snapshot is made then that expires at until. It
+// comes before the snapshot: there is no moment then in which that is there and looks
+// like nobody's. Until From is called, until is what it is known by.
 // Errors: *Error with NotFound; *sandbox.Invalid for an id that is none; the operating
 // system's.
-func BeginFork(dir, id string) (*Fork, error) {
+func BeginFork(dir, id string, until sandbox.Timestamp) (*Fork, error) {
 	if err := CheckID(id); err != nil {
 		return nil, err
 	}
@@ -40,7 +47,11 @@ func BeginFork(dir, id string) (*Fork, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Rename(at.file("."+name), at.file(name)); err != nil {
+	_, err = mark.WriteString(untilWord + string(until) + "\n")
+	if err == nil {
+		err = os.Rename(at.file("."+name), at.file(name))
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(at.file("."+name)), mark.Close())
 	}
 	return &Fork{path: at.file(name), mark: mark}, nil
@@ -62,10 +73,17 @@ func (f *Fork) Leave() error { return f.mark.Close() }
 // this process, so that nobody else sweeps what they name, or makes it the session's
 // own.
 type Forks struct {
-	Running bool                 // one is under way, or its mark in other hands
-	CutOff  []sandbox.SnapshotID // what those that were cut off were copies of
+	Running bool     // one is under way, or its mark in other hands
+	CutOff  []CutOff // those that were cut off
 
 	held []*os.File
+}
+
+// CutOff is a fork whose process is gone.
+type CutOff struct {
+	From  sandbox.SnapshotID // what it copies; "" where it did not come to say so
+	Until sandbox.Timestamp  // when that expires, whether it was made or not
+	Since time.Time          // of its last word
 }
 
 // TakeForks takes the marks of a session in hand. Close or Remove gives them back.
@@ -95,15 +113,33 @@ func TakeForks(dir, id string) (*Forks, error) {
 			continue
 		}
 		forks.held = append(forks.held, mark)
-		text, readErr := io.ReadAll(io.LimitReader(mark, 256)) // an id is shorter
-		if err = errors.Join(err, readErr); len(text) > 0 {
-			forks.CutOff = append(forks.CutOff, sandbox.SnapshotID(text))
-		}
+		cut, readErr := readMark(mark)
+		err = errors.Join(err, readErr)
+		forks.CutOff = append(forks.CutOff, cut)
 	}
 	if err != nil {
 		return nil, errors.Join(err, forks.Close())
 	}
 	return forks, nil
+}
+
+// readMark reads what a fork has come to say. What another version wrote is an id alone.
+func readMark(mark *os.File) (cut CutOff, err error) {
+	info, err := mark.Stat()
+	if err != nil {
+		return cut, err
+	}
+	text, err := io.ReadAll(io.LimitReader(mark, 512)) // a time and an id are shorter
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if until, ok := strings.CutPrefix(line, untilWord); ok {
+			cut.Until = sandbox.Timestamp(until)
+		} else {
+			cut.From = sandbox.SnapshotID(line)
+		}
+	}
+	cut.Since = info.ModTime()
+	return cut, err
 }
 
 // Remove takes the marks away: what they name is destroyed, or a session's own.
