@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -12,8 +13,9 @@ import (
 const Name = "native"
 
 // MaterializationRevision names how a profile becomes a root: the image's
-// layers unpacked at IDBase under a skeleton of mount points.
-const MaterializationRevision = "native-overlay/1"
+// layers, with one of its packages on top, unpacked at IDBase under a skeleton of
+// mount points.
+const MaterializationRevision = "native-overlay/2-recipes/" + recipe.Revision
 
 // Revision is the provider revision of one driver ("runsc" or "runc").
 func Revision(driver string) string { return "native-" + driver + "/1" }
@@ -43,7 +45,7 @@ func Envelope(driver, architecture string) sandbox.Capabilities {
 		Platforms:           []sandbox.Platform{{OS: "linux", Architecture: architecture}},
 		ImageMode:           sandbox.ImageProfile,
 		FixedBaseImages:     []string{},
-		PackageManagers:     []sandbox.PackageManager{},
+		PackageManagers:     recipe.Managers(),
 		NetworkModes:        []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkAllowlist, sandbox.NetworkUnrestricted},
 		RetentionModes:      []sandbox.RetentionMode{sandbox.RetentionDurable, sandbox.RetentionEphemeralZDR},
 		Snapshots:           true,

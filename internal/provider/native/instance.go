@@ -13,6 +13,7 @@ import (
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/native/journal"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/internal/snapshot"
 	"github.com/checkfu/checkfu/internal/snapshot/volume"
@@ -59,6 +60,7 @@ type instance struct {
 	stopped *stop                 // the last pause of one, until it was seen to end
 	gate    gate                  // shut while one publishes, or the home is copied
 
+	building  *recipe.Recipe    // of a build machine: what it installs
 	kept      *snapshot.Hold    // of an instance that is being resumed, until it is made
 	volume    *volume.Volume    // the mounted home of a durable instance
 	capturing chan struct{}     // holds a token for each capture, durable release and publication, and has room for one
@@ -102,7 +104,7 @@ func (in *instance) allocate(ctx context.Context) error {
 		return err
 	}
 	p.opt.Step("home")
-	if err := mountRoot(in.at, in.image.Path, in.mountPoints(), in.resolvConf(), p.twin.WritableRoot); err != nil {
+	if err := in.layRoot(); err != nil {
 		return err
 	}
 	p.opt.Step("root")
@@ -228,6 +230,7 @@ func (in *instance) spec() machine.Spec {
 			Processes:   limits.MaxProcesses,
 		},
 		Binds: []machine.Bind{{Source: in.p.initPath, Destination: machine.InitPath, ReadOnly: true}},
+		Build: in.building != nil,
 		Twin:  in.p.twin,
 	}
 	for _, t := range in.trees {

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if run := os.Getenv("CHECKFU_TEST_CRASH"); run != "" {
 		crashChild(run)
 	}
+	if step := os.Getenv("CHECKFU_TEST_BUILD"); step != "" {
+		buildChild(step)
+	}
 	if mode := os.Getenv("CHECKFU_TEST_GUARD"); mode != "" {
 		guardMain(mode)
 	}

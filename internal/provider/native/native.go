@@ -81,6 +81,9 @@ type Options struct {
 	Uplink *uplink.Host
 	// Model gives every machine a model route; nil gives none.
 	Model *Model
+	// Builder makes the images of profiles with packages; nil leaves packages out of
+	// the envelope, as does a host on which none can be built.
+	Builder *Builder
 	// Durable offers durable retention too, where the host can: homes in images on
 	// the disk, and snapshots of them.
 	Durable bool
@@ -186,6 +189,7 @@ func (p *Provider) Capabilities(context.Context) (sandbox.Capabilities, error) {
 // envelope is the full one, without what this host or this program lacks.
 func (p *Provider) envelope() sandbox.Capabilities {
 	c := Envelope(p.opt.Driver.Name(), runtime.GOARCH)
+	c.PackageManagers = p.managers()
 	if p.Durable() != nil {
 		withoutSnapshots(&c)
 	}
@@ -258,9 +262,9 @@ func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept 
 	if err := p.refuseLacks(ctx); err != nil {
 		return nil, err
 	}
-	root, err := p.opt.Images.Rootfs(ctx, string(sandbox.ImageDigest(r.RootImage)))
+	root, err := p.materialized(ctx, r)
 	if err != nil {
-		return nil, sandbox.Failed(sandbox.OpProvision, "root_image", err)
+		return nil, err
 	}
 	in := newInstance(p, newInstanceID(), r, root)
 	in.kept = kept
@@ -314,12 +318,12 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 		return refuse(sandbox.RequireTier, string(r.Profile.Tier), string(sandbox.TierContainer))
 	case r.Platform != envelope.Platforms[0]:
 		return refuse(sandbox.RequirePlatform, r.Platform.Architecture, runtime.GOARCH)
-	case len(r.Profile.Packages) > 0:
-		return refuse(sandbox.RequirePackages, string(r.Profile.Packages[0].Manager), "none")
+	case unmanaged(envelope, r.Profile) != "":
+		return refuse(sandbox.RequirePackages, unmanaged(envelope, r.Profile), named(envelope.PackageManagers))
 	case r.RootImage != r.Profile.BaseImage:
 		return refuse(sandbox.RequireBaseImage, r.RootImage, r.Profile.BaseImage)
 	case !slices.Contains(envelope.NetworkModes, r.Profile.NetworkPolicy.Mode):
-		return refuse(sandbox.RequireNetworkPolicy, string(r.Profile.NetworkPolicy.Mode), modes(envelope))
+		return refuse(sandbox.RequireNetworkPolicy, string(r.Profile.NetworkPolicy.Mode), named(envelope.NetworkModes))
 	case r.Profile.NetworkPolicy.RequiredEgressCertification == sandbox.EgressSecurityBoundary:
 		return refuse(sandbox.RequireNetworkPolicy, string(sandbox.EgressSecurityBoundary), string(envelope.EgressCertification))
 	case !slices.Contains(envelope.RetentionModes, r.Profile.RetentionMode):
@@ -331,11 +335,14 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 	return nil
 }
 
-// modes names the network modes of an envelope.
-func modes(c sandbox.Capabilities) string {
+// named names what an envelope offers of one kind.
+func named[T ~string](offered []T) string {
+	if len(offered) == 0 {
+		return "none"
+	}
 	var names []string
-	for _, m := range c.NetworkModes {
-		names = append(names, string(m))
+	for _, one := range offered {
+		names = append(names, string(one))
 	}
 	return strings.Join(names, " or ")
 }

@@ -129,6 +129,11 @@ func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff s
 			swept.InstanceIDs = append(swept.InstanceIDs, id)
 		}
 	}
+	if p.opt.Builder != nil { // its machines are no instances of the Runner's
+		if err := p.opt.Builder.Sweep(ctx, r.Now, r.OrphanedBefore); err != nil {
+			failures = append(failures, err)
+		}
+	}
 	if p.snapshots != nil {
 		var err error
 		if swept.SnapshotIDs, err = p.snapshots.Sweep(ctx, r.Now, cutoff, r.PinnedSnapshots); err != nil {

@@ -47,7 +47,8 @@ func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.
 		fmt.Sprintf("memory %d, pids %d, cpu %d", seen.MemoryLimit, seen.PidsLimit, seen.CPUQuotaMillis))
 	size, err := filesystemLimit(in.at)
 	must(sandbox.AxisDiskLimit, err == nil && size <= (in.request.Profile.ResourceLimits.DiskBytes+4095)/4096*4096, fmt.Sprintf("home of %d bytes", size))
-	must(sandbox.AxisRootReadOnly, readOnlyMount(in.at.root()), "the root is mounted writable")
+	must(sandbox.AxisRootReadOnly, in.building != nil || readOnlyMount(in.at.root()), "the root is mounted writable")
+	must(sandbox.AxisSandboxIsolation, in.building == nil || writableRoot(in.at), "the root of a build is not the overlay that its home bounds")
 	if err := in.verifyMounts(seen.Pids, must); err != nil {
 		return fmt.Errorf("read back the mounts: %w", err)
 	}
@@ -93,7 +94,7 @@ func (in *instance) verifyMounts(pids []int, must func(sandbox.Axis, bool, strin
 				egress := len(in.posts()) > 0 && m.point == egressPath && strings.HasSuffix(in.at.egress(), m.root)
 				must(sandbox.AxisSandboxIsolation, (m.point == machine.InitPath || egress) && m.readOnly, m.root+" of the host is mounted on "+m.point)
 			case m.point == "/":
-				must(sandbox.AxisRootReadOnly, m.readOnly, "the machine's root is mounted writable")
+				must(sandbox.AxisRootReadOnly, m.readOnly || in.building != nil, "the machine's root is mounted writable")
 			}
 		}
 	}
