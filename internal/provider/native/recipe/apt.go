@@ -13,7 +13,7 @@ import (
 // pattern; that nothing of the image is taken out for a package. Its own second
 // user is left out: it is one more user that a sandbox cannot hold to anything.
 var aptOptions = []string{
-	"-o", "Dir::Etc::SourceList=" + aptSources + "/sources.list",
+	"-o", "Dir::Etc::SourceList=/dev/null",
 	"-o", "Dir::Etc::SourceParts=" + aptSources + "/sources.list.d",
 	"-o", "Acquire::https::CaInfo=" + authorities,
 	"-o", "Acquire::https::Verify-Peer=true",
@@ -42,10 +42,19 @@ var aptOptions = []string{
 // image's own name archives by http, and the only way out is TLS.
 const aptSources = dir + "/apt"
 
+// debian is a program for sed that writes the sources of a release of Debian from
+// what an image says of itself. An image without sources, as those that checkfu
+// builds are, has the keys of Debian all the same.
+var debian = func() string {
+	const keys = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] https://"
+	host := official[sandbox.ManagerApt].hosts[0]
+	return `s#^VERSION_CODENAME="?([a-z]+)"?$#` + keys + host + `/debian \1 main\n` + keys + host + `/debian \1-updates main\n` +
+		keys + host + `/debian-security \1-security main#w ` + aptSources + `/sources.list.d/debian.list`
+}()
+
 // apt installs Debian packages from the archives that the image itself names,
-// signed by the keys that it has. A step for each package says first whether
-// there is one: a wrong name is then said of that package, where an install of
-// all says it of all.
+// signed by the keys that it has, all of them at once. Where they are several, each
+// is tried by itself first: what is wrong with one is then said of that one.
 func apt(packages []sandbox.Package, from source) part {
 	const missing = "apt: the image has no apt-get; choose a base of Debian"
 	rewrite := []string{"-e", rewriting(named(from.destinations), `https://\2\3`)}
@@ -56,27 +65,31 @@ func apt(packages []sandbox.Package, from source) part {
 		{Argv: []string{"apt-get", "--version"}, Missing: missing},
 		{Argv: []string{"mkdir", "-p", aptSources + "/sources.list.d"}},
 		{Argv: []string{"cp", "-R", "/etc/apt/.", aptSources}},
+		// One file and a directory of them become a directory, and one that is empty
+		// then gets Debian's own archives for the image's release.
+		{Argv: []string{"find", aptSources, "-maxdepth", "1", "-name", "sources.list", "-size", "+0", "-exec", "mv", "-t", aptSources + "/sources.list.d", "{}", "+"}},
+		{Argv: []string{"find", aptSources + "/sources.list.d", "-maxdepth", "0", "-empty", "-exec", "sed", "-n", "-E", "-e", debian, "/etc/os-release", ";"}},
 		{Argv: slices.Concat([]string{"find", aptSources, "(", "-name", "*.list", "-o", "-name", "*.sources", ")", "-exec", "sed", "-i", "-E"},
 			rewrite, []string{"{}", "+"})},
 		{Argv: slices.Concat([]string{"apt-get"}, aptOptions, []string{"update"}), Missing: missing},
 	}
-	install := Step{Packages: packages, Argv: slices.Concat([]string{"apt-get"}, aptOptions, []string{"install", "--"}), Missing: missing}
-	for _, p := range packages {
-		spec := p.Name
-		if p.Version != "" {
-			spec += "=" + p.Version
+	install := func(packages []sandbox.Package, options ...string) Step {
+		argv := slices.Concat([]string{"apt-get"}, aptOptions, options, []string{"install", "--"})
+		for _, p := range packages {
+			argv = append(argv, versioned(p, "="))
 		}
-		steps = append(steps, Step{
-			Packages: []sandbox.Package{p}, Missing: missing,
-			Argv: slices.Concat([]string{"apt-cache"}, aptOptions, []string{"show", "--no-all-versions", "--", spec}),
-		})
-		install.Argv = append(install.Argv, spec)
+		return Step{Packages: packages, Argv: argv, Missing: missing}
+	}
+	if len(packages) > 1 {
+		for i := range packages {
+			steps = append(steps, install(packages[i:i+1], "--simulate"))
+		}
 	}
 	return part{
 		// Whatever a package starts when it is installed would be gone with the machine.
 		files: []File{{Path: "/usr/sbin/policy-rc.d", Mode: 0o755, Content: []byte("#!/bin/sh\nexit 101\n")}},
 		env:   []string{"DEBIAN_FRONTEND=noninteractive", "DEBCONF_NONINTERACTIVE_SEEN=true", "APT_LISTCHANGES_FRONTEND=none", "UCF_FORCE_CONFFOLD=1"},
-		steps: append(steps, install),
+		steps: append(steps, install(packages)),
 		discard: []string{
 			"/etc/.pwd.lock", "/etc/group-", "/etc/gshadow-", "/etc/machine-id", "/etc/passwd-", "/etc/shadow-",
 			"/var/cache/apt", "/var/cache/debconf", "/var/cache/ldconfig", "/var/lib/apt/lists", "/var/lib/dpkg/lock",
