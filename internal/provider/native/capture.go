@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -29,12 +30,18 @@ func turn(ctx context.Context, token chan struct{}) (leave func(), err error) {
 	}
 }
 
+// capturing is how a snapshot is taken.
+type capturing struct {
+	last bool // the machine is not to go on
+	live bool // with its processes
+}
+
 // capture takes a snapshot of an active instance, which stands still until its home
 // was copied: its machine is paused, and who writes into it from the host waits.
 // Where it is the last of the instance all that stays so, if there is a snapshot, and
 // the caller ends it: nothing could be told to be written that the snapshot has not.
 // A removal cuts it short and waits for it. The caller has capturing's token.
-func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires sandbox.Timestamp, last bool) (ref sandbox.Snapshot, err error) {
+func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires sandbox.Timestamp, how capturing) (ref sandbox.Snapshot, err error) {
 	ctx, done, err := in.move(ctx, op)
 	if err != nil {
 		return sandbox.Snapshot{}, err
@@ -57,13 +64,22 @@ func (in *instance) capture(ctx context.Context, op sandbox.Operation, expires s
 		defer in.gate.open()
 		return resume()
 	})
-	ref, err = in.copyHome(ctx, expires, func() error {
-		if last {
+	var live *snapshot.LiveSource
+	if how.live {
+		if live, err = in.writeDown(ctx, op); err != nil {
+			return sandbox.Snapshot{}, errors.Join(err, goOn())
+		}
+	}
+	ref, err = in.copyHome(ctx, expires, live, func() error {
+		if how.last {
 			return nil
 		}
 		return goOn()
 	})
 	if err != nil {
+		if live != nil { // the store may have taken it over
+			err = errors.Join(err, os.RemoveAll(live.Dir))
+		}
 		return ref, errors.Join(err, goOn())
 	}
 	return ref, nil
@@ -90,7 +106,7 @@ func (in *instance) rest(ctx context.Context) (resume func() error, err error) {
 
 // copyHome copies a home that nobody writes to into a new snapshot. taken is called
 // once that needs it no more; where it fails there is no snapshot.
-func (in *instance) copyHome(ctx context.Context, expires sandbox.Timestamp, taken func() error) (sandbox.Snapshot, error) {
+func (in *instance) copyHome(ctx context.Context, expires sandbox.Timestamp, live *snapshot.LiveSource, taken func() error) (sandbox.Snapshot, error) {
 	frozen, err := in.volume.Freeze(ctx)
 	if err != nil {
 		return sandbox.Snapshot{}, err
@@ -103,7 +119,7 @@ func (in *instance) copyHome(ctx context.Context, expires sandbox.Timestamp, tak
 		SessionID: r.SessionID, ProfileID: r.Profile.ProfileID, ProfileVersion: r.Profile.ProfileVersion,
 		ProfileDigest: in.digest, ExpiresAt: expires,
 	}, slices.Clone(r.Mounts), snapshot.Source{
-		Form: snapshot.FormImage, Path: in.at.image(),
+		Form: snapshot.FormImage, Path: in.at.image(), Live: live,
 		Taken: func() {
 			whole, thawed = frozen.Thaw()
 			thawed = errors.Join(thawed, taken())

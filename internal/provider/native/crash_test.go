@@ -57,6 +57,9 @@ func crashChild(step string) {
 	if os.Getenv("CHILD_DURABLE") != "" {
 		durableChild(p)
 	}
+	if os.Getenv("CHILD_LIVE") != "" {
+		liveChild(p)
+	}
 	if mode := os.Getenv("CHILD_WRITE"); mode != "" {
 		writeChild(p, mode)
 	}

@@ -137,7 +137,8 @@ func (in *instance) makeHome(ctx context.Context) error {
 	return layoutHome(in.at, in.trees)
 }
 
-// restoreHome makes the home out of the snapshot. /tmp is not kept.
+// restoreHome makes the home out of the snapshot. /tmp is not kept, but for processes
+// that go on.
 func (in *instance) restoreHome(ctx context.Context) error {
 	var err error
 	if in.volume, err = in.kept.Mount(ctx, in.at.image(), in.at.home()); err != nil {
@@ -146,7 +147,7 @@ func (in *instance) restoreHome(ctx context.Context) error {
 	in.p.opt.Step("image")
 	for _, t := range in.trees {
 		root, err := contain.Open(filepath.Join(in.at.home(), t.home), contain.Options{})
-		if err == nil && t.guest == "/tmp" {
+		if err == nil && t.guest == "/tmp" && !in.goingOn { // open files of those are in it
 			err = root.RemoveAll(ctx, ".")
 		}
 		if root != nil {

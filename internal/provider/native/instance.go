@@ -60,13 +60,15 @@ type instance struct {
 	stopped *stop                 // the last pause of one, until it was seen to end
 	gate    gate                  // shut while one publishes, or the home is copied
 
-	building  *recipe.Recipe    // of a build machine: what it installs
-	kept      *snapshot.Hold    // of an instance that is being resumed, until it is made
-	volume    *volume.Volume    // the mounted home of a durable instance
-	capturing chan struct{}     // holds a token for each capture, durable release and publication, and has room for one
-	releasing chan struct{}     // holds a token for each release, and has room for one
-	released  *sandbox.Snapshot // of a release whose removal failed, for the next; with releasing's token
-	removing  chan struct{}     // holds a token for each removal, and has room for one
+	building   *recipe.Recipe    // of a build machine: what it installs
+	kept       *snapshot.Hold    // of an instance that is being resumed, until it is made
+	goingOn    bool              // of one that is being resumed: with its processes
+	checkpoint string            // where those are, until the machine was made
+	volume     *volume.Volume    // the mounted home of a durable instance
+	capturing  chan struct{}     // holds a token for each capture, durable release and publication, and has room for one
+	releasing  chan struct{}     // holds a token for each release, and has room for one
+	released   *sandbox.Snapshot // of a release whose removal failed, for the next; with releasing's token
+	removing   chan struct{}     // holds a token for each removal, and has room for one
 }
 
 func newInstance(p *Provider, id sandbox.InstanceID, r sandbox.ProvisionRequest, root *image.Root) *instance {
@@ -248,7 +250,7 @@ func (in *instance) spec() machine.Spec {
 func (in *instance) startAll(ctx context.Context, spec machine.Spec) (machine.Machine, error) {
 	posts := in.posts()
 	if len(posts) == 0 {
-		return in.p.opt.Driver.Start(ctx, spec)
+		return in.bringUp(ctx, spec)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,7 +269,7 @@ func (in *instance) startAll(ctx context.Context, spec machine.Spec) (machine.Ma
 			attended <- err
 		}()
 	}
-	m, err := in.p.opt.Driver.Start(ctx, spec)
+	m, err := in.bringUp(ctx, spec)
 	if err != nil {
 		cancel()
 	}

@@ -12,6 +12,7 @@ import (
 // KeptSnapshot is one snapshot on this host, of whoever made it.
 type KeptSnapshot struct {
 	Snapshot sandbox.Snapshot
+	Live     bool  // it has the processes of its machine
 	Bytes    int64 // that the disk gives it; blocks that are shared count for each
 }
 
@@ -26,7 +27,7 @@ func (p *Provider) Snapshots(ctx context.Context) ([]KeptSnapshot, error) {
 	kept := []KeptSnapshot{}
 	for _, k := range list {
 		if k.Err == nil {
-			kept = append(kept, KeptSnapshot{Snapshot: k.Manifest.Snapshot, Bytes: k.Bytes})
+			kept = append(kept, KeptSnapshot{Snapshot: k.Manifest.Snapshot, Live: k.Manifest.Live != nil, Bytes: k.Bytes})
 		}
 	}
 	return kept, err

@@ -87,6 +87,12 @@ type Options struct {
 	// Durable offers durable retention too, where the host can: homes in images on
 	// the disk, and snapshots of them.
 	Durable bool
+	// Live makes machines of durable instances that can be written down with their
+	// processes, and lets those go on that were (see ReleaseLive). A driver that cannot
+	// ignores it.
+	Live bool
+	// Cold resumes files alone, also of what was written down with its processes.
+	Cold bool
 	// Now is the clock of timestamps and expiry; nil is time.Now.
 	Now func() time.Time
 	// Step, if set, is called with the name of each step of the lifecycle just
@@ -267,7 +273,7 @@ func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept 
 		return nil, err
 	}
 	in := newInstance(p, newInstanceID(), r, root)
-	in.kept = kept
+	in.kept, in.goingOn = kept, kept != nil && p.goesOn(kept)
 	if err := in.findNameServer(); err != nil {
 		root.Release()
 		return nil, sandbox.Failed(sandbox.OpProvision, "host_lacks", err)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/snapshot"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -35,7 +36,7 @@ func (p *Provider) Snapshot(ctx context.Context, id sandbox.InstanceID, r sandbo
 		return none, translated(op, "", err)
 	}
 	defer leave()
-	ref, err := in.capture(ctx, op, r.ExpiresAt, false)
+	ref, err := in.capture(ctx, op, r.ExpiresAt, capturing{})
 	if err != nil {
 		return none, translated(op, ref.SnapshotID, err)
 	}
@@ -130,6 +131,11 @@ func (p *Provider) DestroySnapshot(ctx context.Context, id sandbox.SnapshotID) e
 // and returns it; else it stays until a sweep takes it.
 // Source: contract "The operations", row release.
 func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
+	return p.release(ctx, id, r, false)
+}
+
+// release is Release, or ReleaseLive.
+func (p *Provider) release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest, live bool) (sandbox.Handoff[sandbox.Released], error) {
 	const op = sandbox.OpRelease
 	var none sandbox.Handoff[sandbox.Released]
 	in, err := p.find(op, id)
@@ -151,13 +157,16 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 		Value:    sandbox.Released{Disposition: sandbox.DispositionDestroyed},
 		Rollback: func(context.Context) error { return nil },
 	}
+	if live && !in.lives() { // of which nothing would be kept
+		return none, refusedLive(op, &machine.CheckpointError{Cause: machine.CauseNotLive})
+	}
 	if in.durable() {
 		captured, err := turn(ctx, in.capturing) // to the end: nothing more can be captured
 		if err != nil {
 			return none, translated(op, "", err)
 		}
 		defer captured()
-		ref, err := in.settle(ctx, r)
+		ref, err := in.settle(ctx, r, live)
 		if err != nil {
 			return none, err
 		}
@@ -177,7 +186,7 @@ func (p *Provider) Release(ctx context.Context, id sandbox.InstanceID, r sandbox
 
 // settle takes the last snapshot of an instance, or finds the one that an earlier
 // release took. The caller has both tokens.
-func (in *instance) settle(ctx context.Context, r sandbox.ReleaseRequest) (sandbox.Snapshot, error) {
+func (in *instance) settle(ctx context.Context, r sandbox.ReleaseRequest, live bool) (sandbox.Snapshot, error) {
 	const op = sandbox.OpRelease
 	err := r.Validate()
 	if err == nil && r.ExpiresAt == "" {
@@ -192,7 +201,7 @@ func (in *instance) settle(ctx context.Context, r sandbox.ReleaseRequest) (sandb
 		}
 		return *s, nil
 	}
-	ref, err := in.capture(ctx, op, r.ExpiresAt, true)
+	ref, err := in.capture(ctx, op, r.ExpiresAt, capturing{last: true, live: live})
 	if err != nil {
 		return sandbox.Snapshot{}, translated(op, ref.SnapshotID, err)
 	}
@@ -228,7 +237,13 @@ func (p *Provider) Resume(ctx context.Context, r sandbox.ResumeRequest) (sandbox
 	if err != nil {
 		return none, translated(op, r.Snapshot.SnapshotID, err)
 	}
-	if err := in.activate(ctx); err != nil {
+	if in.goingOn {
+		in.checkpoint, err = p.checkpointOf(ctx, kept)
+	}
+	if err == nil {
+		err = in.activate(ctx)
+	}
+	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
 		defer cancel()
 		return none, translated(op, r.Snapshot.SnapshotID, errors.Join(err, p.destroy(undo, op, in.id)))
