@@ -24,6 +24,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native"
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/internal/provider/native/runc"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 	"github.com/checkfu/checkfu/sandbox"
@@ -91,6 +92,9 @@ type Opened struct {
 	Image string
 	// Dir is where its machines and snapshots lie, "" unless on this host.
 	Dir string
+	// Builder makes the images of its profiles with packages; nil where Host is, and
+	// where Options.Images cannot keep one.
+	Builder *native.Builder
 	// Close removes what the provider keeps for all its machines together.
 	Close func() error
 }
@@ -114,6 +118,10 @@ type Options struct {
 	Uplink uplink.Host
 	// Model leases a model route to every machine; nil leases none.
 	Model func(context.Context, sandbox.ProvisionRequest) (*native.Lease, error)
+	// Registries are where packages come from, in the operator's words.
+	Registries recipe.Registries
+	// Building, if set, is told of each phase and line of a build; it must not block.
+	Building func(native.BuildProgress)
 	// Relay starts the relays of model routes; nil is right but for tests.
 	Relay native.StartAttendant
 }
@@ -167,7 +175,7 @@ func Open(name string, o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	driver, closeDriver, err := openDriver(name, o.Dir)
+	with, closeDriver, err := openDrivers(name, o.Dir)
 	if err != nil {
 		return nil, errors.Join(err, common.leave(func() error { return nil }))
 	}
@@ -177,8 +185,11 @@ func Open(name string, o Options) (*Opened, error) {
 			return closeDriver()
 		})
 	}
-	opened.Dir = o.Area.dir(o.Dir, driver.Name())
-	p, err := native.New(native.Options{Dir: opened.Dir, Driver: driver, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true})
+	opened.Dir = o.Area.dir(o.Dir, with.instances.Name())
+	if opened.Builder, err = builder(o, with.builds, guest); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	p, err := native.New(native.Options{Builder: opened.Builder, Dir: opened.Dir, Driver: with.instances, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
@@ -205,16 +216,19 @@ func cgroupParent(dir string) string {
 	return "checkfu-" + short(dir)
 }
 
-func openDriver(name, dir string) (machine.Driver, func() error, error) {
-	if name == NativeRunc {
-		d := runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: "/" + cgroupParent(dir)})
-		return d, func() error { return nil }, nil
-	}
+// drivers are what a provider starts machines with: those of its instances, and
+// those of its builds, which are gVisor's also where the others are runc's.
+type drivers struct{ instances, builds machine.Driver }
+
+func openDrivers(name, dir string) (drivers, func() error, error) {
 	d, err := gvisor.New(gvisor.Options{Root: sentryRoot(dir), CgroupParent: cgroupParent(dir)})
 	if err != nil {
-		return nil, nil, err
+		return drivers{}, nil, err
 	}
-	return d, d.Close, nil
+	if name == NativeRunc {
+		return drivers{runc.New(runc.Options{Root: filepath.Join(dir, "runc"), CgroupParent: "/" + cgroupParent(dir)}), d}, d.Close, nil
+	}
+	return drivers{d, d}, d.Close, nil
 }
 
 // sentryRoot holds control sockets, whose addresses are short: the state of a

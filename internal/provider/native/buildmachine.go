@@ -41,7 +41,7 @@ func (b *Builder) run(ctx context.Context, j job, r recipe.Recipe) (_ image.Imag
 	in := newInstance(b.p, newInstanceID(), b.request(ctx, j, r), base)
 	in.building, in.trees = &r, []tree{{guest: "/tmp", home: "tmp", mode: 0o777 | os.ModeSticky}}
 	if in.guarded() {
-		if in.policy, err = b.p.compile(in.id, in.request); err != nil {
+		if in.policy, err = b.p.compilePinned(in.id, in.request, r.Pins); err != nil {
 			base.Release()
 			return image.Image{}, err
 		}
