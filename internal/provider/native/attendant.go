@@ -61,7 +61,7 @@ func (in *instance) posts() []post {
 			config: in.policy, start: in.p.opt.Egress.start, holder: &in.guard,
 		})
 	}
-	if in.lease != nil {
+	if in.lease != nil || in.ahead && in.p.opt.Model != nil { // the lease comes with the claim
 		all = append(all, post{
 			name: "model relay", step: "relayed", socket: relaySocket, port: relayPort, log: in.at.requests(),
 			config: in.route, start: in.p.opt.Model.Start, holder: &in.relay,

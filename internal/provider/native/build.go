@@ -301,7 +301,7 @@ func (b *Builder) report(p BuildProgress) {
 // Sweep removes what builds left whose process died. One under way is never touched.
 // Errors: those of Provider.Cleanup.
 func (b *Builder) Sweep(ctx context.Context, now, orphanedBefore sandbox.Timestamp) error {
-	_, err := b.p.sweep(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: orphanedBefore}, orphanedBefore)
+	_, err := b.p.sweep(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: orphanedBefore}, orphanedBefore, false)
 	return err
 }
 

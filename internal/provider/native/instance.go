@@ -27,6 +27,7 @@ type instance struct {
 	request sandbox.ProvisionRequest
 	digest  sandbox.Digest
 	trees   []tree
+	ahead   bool // its machine was started before the request was there
 
 	at    place
 	lock  *os.File    // held until nothing of the instance is left
@@ -88,14 +89,9 @@ func (in *instance) guarded() bool {
 // allocate makes everything of the instance but its processes. What it leaves
 // on an error, remove removes.
 func (in *instance) allocate(ctx context.Context) error {
-	p, r := in.p, in.request
+	p := in.p
 	var err error
-	in.at, in.lock, err = p.begin(record{
-		Schema: recordSchema, InstanceID: string(in.id), Driver: p.opt.Driver.Name(), OwnerPID: int64(os.Getpid()),
-		SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage,
-		CreatedAt: sandbox.At(p.opt.Now()), ExpiresAt: r.ExpiresAt, Guarded: in.guarded(), Linked: in.linked(),
-	})
-	if err != nil {
+	if in.at, in.lock, err = p.begin(in.record(in.ahead)); err != nil {
 		return err
 	}
 	p.opt.Step("record")
@@ -123,6 +119,16 @@ func (in *instance) allocate(ctx context.Context) error {
 		in.roots[t.guest] = root
 	}
 	return ctx.Err()
+}
+
+// record is what the disk is told of the instance; waits, that it is nobody's yet.
+func (in *instance) record(waits bool) record {
+	r := in.request
+	return record{
+		Schema: recordSchema, InstanceID: string(in.id), Driver: in.p.opt.Driver.Name(), OwnerPID: int64(os.Getpid()),
+		SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage, CreatedAt: sandbox.At(in.p.opt.Now()), ExpiresAt: r.ExpiresAt,
+		Guarded: in.guarded(), Linked: in.linked(), Waits: waits,
+	}
 }
 
 // expireAt ends the instance at its own deadline, whatever its owner does. A
@@ -250,7 +256,7 @@ func (in *instance) spec() machine.Spec {
 func (in *instance) startAll(ctx context.Context, spec machine.Spec) (machine.Machine, error) {
 	posts := in.posts()
 	if len(posts) == 0 {
-		return in.bringUp(ctx, spec)
+		return in.begin(ctx, spec)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -269,7 +275,7 @@ func (in *instance) startAll(ctx context.Context, spec machine.Spec) (machine.Ma
 			attended <- err
 		}()
 	}
-	m, err := in.bringUp(ctx, spec)
+	m, err := in.begin(ctx, spec)
 	if err != nil {
 		cancel()
 	}

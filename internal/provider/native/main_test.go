@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if step := os.Getenv("CHECKFU_TEST_BUILD"); step != "" {
 		buildChild(step)
 	}
+	if step := os.Getenv("CHECKFU_TEST_WARM"); step != "" {
+		warmChild(step)
+	}
 	if mode := os.Getenv("CHECKFU_TEST_GUARD"); mode != "" {
 		guardMain(mode)
 	}

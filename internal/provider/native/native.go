@@ -93,6 +93,9 @@ type Options struct {
 	Live bool
 	// Cold resumes files alone, also of what was written down with its processes.
 	Cold bool
+	// Warm starts machines before they are asked for. Who opens such a provider
+	// closes it.
+	Warm Warm
 	// Now is the clock of timestamps and expiry; nil is time.Now.
 	Now func() time.Time
 	// Step, if set, is called with the name of each step of the lifecycle just
@@ -113,6 +116,7 @@ type Provider struct {
 	keeping   bool // likewise for durable retention
 	mu        sync.Mutex
 	instances map[sandbox.InstanceID]*instance
+	pool      *pool // nil where no machine waits
 
 	snapshots  *snapshot.Store // also where durable retention cannot be had, for those that are there
 	storeFault error           // why there is no store where one is wanted
@@ -160,6 +164,9 @@ func New(opt Options) (*Provider, error) {
 		return nil, err
 	}
 	p.openSnapshots()
+	if err := p.openPool(); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -249,6 +256,7 @@ func (p *Provider) Provision(ctx context.Context, r sandbox.ProvisionRequest) (s
 // create makes an instance in provisioning, its home out of a snapshot if one is
 // given. Its errors are those of provision.
 func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept *snapshot.Hold) (*instance, error) {
+	defer p.pool.work()()
 	if err := r.Validate(); err != nil {
 		return nil, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonInvalidRequest, err)
 	}
@@ -267,6 +275,12 @@ func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept 
 	}
 	if err := p.refuseLacks(ctx); err != nil {
 		return nil, err
+	}
+	if kept == nil {
+		if in := p.claim(ctx, r); in != nil {
+			p.made(in, deadline)
+			return in, nil
+		}
 	}
 	root, err := p.materialized(ctx, r)
 	if err != nil {
@@ -299,9 +313,15 @@ func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept 
 	p.mu.Lock()
 	p.instances[in.id] = in
 	p.mu.Unlock()
-	in.expireAt(deadline)
-	p.opt.Step("provisioned")
+	p.made(in, deadline)
 	return in, nil
+}
+
+// made ends what made an instance: it is there until its deadline.
+func (p *Provider) made(in *instance, deadline time.Time) {
+	in.expireAt(deadline)
+	p.pool.learn(in.request)
+	p.opt.Step("provisioned")
 }
 
 // rollback undoes op. It knows the id that was allocated and nothing of the
@@ -373,6 +393,7 @@ func (p *Provider) Activate(ctx context.Context, id sandbox.InstanceID) (sandbox
 	if err != nil {
 		return none, err
 	}
+	defer p.pool.work()()
 	if err := in.activate(ctx); err != nil {
 		return none, err
 	}
@@ -389,6 +410,7 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.InstanceID) error {
 // to what the caller asked for.
 func (p *Provider) destroy(ctx context.Context, op sandbox.Operation, id sandbox.InstanceID) error {
 	p.mu.Lock()
+	p.pool.pull(id)
 	in := p.instances[id]
 	p.mu.Unlock()
 	var err error

@@ -38,6 +38,8 @@ type record struct {
 	Guarded bool `json:"guarded,omitzero"`
 	// Linked says that a link and a table of the host's belong to it; likewise.
 	Linked bool `json:"linked,omitzero"`
+	// Waits says that it is nobody's yet: its machine waits to be claimed, see Warm.
+	Waits bool `json:"waits,omitzero"`
 }
 
 // place is the directory of one instance.
@@ -103,6 +105,19 @@ func writeBeginning(at place, r record) (*os.File, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
+}
+
+// rewrite puts another record in the place of the one that is there, whole.
+func (p place) rewrite(r record) error {
+	body, err := canonical.Encode(r)
+	if err != nil {
+		return err
+	}
+	next := p.record() + ".next"
+	if err := os.WriteFile(next, body, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, p.record())
 }
 
 // readRecord returns the record at a place. A damaged one is an error that

@@ -97,7 +97,7 @@ func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandb
 	if err := r.Validate(); err != nil {
 		return nothingSwept(), sandbox.Failed(sandbox.OpCleanup, sandbox.ReasonInvalidRequest, err)
 	}
-	return p.sweep(ctx, r, r.OrphanedBefore)
+	return p.sweep(ctx, r, r.OrphanedBefore, false)
 }
 
 // Reclaim is Cleanup for who has no list of what is pinned: it takes every instance
@@ -106,15 +106,16 @@ func (p *Provider) Cleanup(ctx context.Context, r sandbox.CleanupRequest) (sandb
 // Errors: those of Cleanup; what was taken is told with one, too.
 // Source: contract "Cleanup and pinning"; design 3, point 15.
 func (p *Provider) Reclaim(ctx context.Context, now sandbox.Timestamp) (sandbox.Swept, error) {
-	return p.sweep(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now}, sandbox.At(time.Unix(0, 0)))
+	return p.sweep(ctx, sandbox.CleanupRequest{Now: now, OrphanedBefore: now}, sandbox.At(time.Unix(0, 0)), true)
 }
 
 func nothingSwept() sandbox.Swept {
 	return sandbox.Swept{InstanceIDs: []sandbox.InstanceID{}, SnapshotIDs: []sandbox.SnapshotID{}}
 }
 
-// sweep sweeps by r, of snapshots what was not used since cutoff.
-func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff sandbox.Timestamp) (sandbox.Swept, error) {
+// sweep sweeps by r, of snapshots what was not used since cutoff. What waited to be
+// claimed was nobody's instance, and is named only where unclaimed is set.
+func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff sandbox.Timestamp, unclaimed bool) (sandbox.Swept, error) {
 	swept := nothingSwept()
 	entries, err := os.ReadDir(p.instancesDir())
 	if err != nil {
@@ -122,7 +123,7 @@ func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff s
 	}
 	var failures []error
 	for _, e := range entries {
-		id, gone, err := p.sweepOne(ctx, e.Name(), r)
+		id, gone, err := p.sweepOne(ctx, e.Name(), r, unclaimed)
 		if err != nil { // one that cannot be removed does not keep the others
 			failures = append(failures, fmt.Errorf("%s: %w", e.Name(), err))
 		} else if gone {
@@ -150,7 +151,7 @@ func (p *Provider) sweep(ctx context.Context, r sandbox.CleanupRequest, cutoff s
 }
 
 // sweepOne decides about one directory of instances.
-func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupRequest) (sandbox.InstanceID, bool, error) {
+func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupRequest, unclaimed bool) (sandbox.InstanceID, bool, error) {
 	unborn := strings.HasPrefix(name, unbornPrefix)
 	id := sandbox.InstanceID(strings.TrimPrefix(name, unbornPrefix))
 	if !validID(id) {
@@ -165,7 +166,7 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 		return "", false, nil // only its own driver can end its machine
 	}
 	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) {
-		return id, true, p.expire(ctx, id, at)
+		return id, unclaimed || !rec.Waits, p.expire(ctx, id, at)
 	}
 	since := rec.CreatedAt
 	if readErr != nil { // crashed before its record, or damaged: its directory tells its age
@@ -194,13 +195,14 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 	default:
 		defer lock.Close()
 	}
-	return id, true, p.dismantle(ctx, id, at)
+	return id, unclaimed || !rec.Waits, p.dismantle(ctx, id, at)
 }
 
 // expire removes an instance past its deadline, whoever owns it: its own
 // process in the ordinary way, any other by ending the machine under it.
 func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place) error {
 	p.mu.Lock()
+	p.pool.pull(id)
 	in := p.instances[id]
 	p.mu.Unlock()
 	if in != nil {
@@ -222,6 +224,7 @@ type Running struct {
 	Driver     string
 	OwnerPID   int64
 	Owned      bool // its owner lives
+	Waits      bool // it is nobody's yet, see Warm
 	SessionID  string
 	RunID      string
 	RootImage  string
@@ -247,7 +250,7 @@ func (p *Provider) List(context.Context) ([]Running, error) {
 			lock.Close()
 		}
 		all = append(all, Running{
-			InstanceID: sandbox.InstanceID(r.InstanceID), Driver: r.Driver, OwnerPID: r.OwnerPID, Owned: errors.Is(err, errOwned),
+			InstanceID: sandbox.InstanceID(r.InstanceID), Driver: r.Driver, OwnerPID: r.OwnerPID, Owned: errors.Is(err, errOwned), Waits: r.Waits,
 			SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt,
 		})
 	}
