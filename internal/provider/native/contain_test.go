@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -187,33 +189,80 @@ func TestWriteFile_NoPathLeadsOutside(t *testing.T) {
 	})
 }
 
+// B23: what a workload leaves so that its machine cannot be cleared away is cleared
+// away at the first try, by a destroy and by a release, in memory and on the disk: a
+// tree 400 deep, modules without a writable directory, one that nobody may enter, what
+// it made immutable as far as it can, a program that stands in the tree, and an
+// administrator of the host who does.
 func TestDestroy_TreesThatResistRemoval(t *testing.T) {
-	drivers(t, func(t *testing.T, p *Provider) {
-		id := stageHostile(t, p)
-		mustExit(t, sh(t, p, id, `cd /workspace/repo && ./hostile deep . 400 && mkdir -p mod/cache && echo x > mod/cache/f && chmod -R 0555 mod && mkdir none && chmod 0000 none`), 0)
-		list, err := p.ListProjectDir(t.Context(), id, sandbox.Listing{Root: "/workspace/repo", MaxEntries: 1000})
-		if err != nil || len(list.Leaves) != 3 {
-			t.Errorf("%d leaves, %v", len(list.Leaves), err)
-		}
-		live := open(t, p, id, "cd /workspace/repo/mod && exec sleep 60") // busy inside
-		_ = live
-		in, err := p.find(sandbox.OpDestroy, id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// A host process that stands in it, as a curious administrator would.
-		held, err := os.Open(filepath.Join(in.at.home(), "mounts", "0", "mod"))
+	for _, how := range []string{"destroy", "release"} {
+		t.Run(how, func(t *testing.T) {
+			drivers(t, func(t *testing.T, p *Provider) { resistsRemoval(t, p, request(p, work), how == "release") })
+		})
+	}
+	t.Run("durable release", func(t *testing.T) {
+		durableDrivers(t, func(t *testing.T, p *Provider) { resistsRemoval(t, p, retained(p, work), true) })
+	})
+}
+
+func resistsRemoval(t *testing.T, p *Provider, r sandbox.ProvisionRequest, release bool) {
+	id := stageHostileRequest(t, p, r)
+	mustExit(t, sh(t, p, id, `cd /workspace/repo && ./hostile deep . 400 && mkdir -p mod/cache && echo x > mod/cache/f && chmod -R 0555 mod && mkdir none && chmod 0000 none
+		mkdir hard && echo x > hard/f && ! ./hostile immutable hard/f && ! ./hostile immutable hard`), 0)
+	list, err := p.ListProjectDir(t.Context(), id, sandbox.Listing{Root: work.MountPath, MaxEntries: 1000})
+	if err != nil || len(list.Leaves) != 4 {
+		t.Errorf("%d leaves, %v", len(list.Leaves), err)
+	}
+	open(t, p, id, "cd /workspace/repo/mod && exec sleep 60") // busy inside
+	in, err := p.find(sandbox.OpDestroy, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount := filepath.Join(in.at.home(), "mounts", "0")
+	if !release { // which is waited for, and costs seconds
+		held, err := os.Open(filepath.Join(mount, "mod"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer held.Close()
-		if err := p.Destroy(t.Context(), id); err != nil {
-			t.Fatal(err)
+	}
+	for _, name := range []string{"hard/f", "hard"} { // where the workload may not, the host may
+		if err := immutable(filepath.Join(mount, name)); err != nil {
+			t.Logf("%s: %v", name, err)
 		}
-		if left := census(t, p); len(left) > 0 {
-			t.Errorf("left:\n%s", strings.Join(left, "\n"))
+	}
+	if !release {
+		err = p.Destroy(t.Context(), id)
+	} else {
+		q := sandbox.ReleaseRequest{}
+		if r.Profile.RetentionMode == sandbox.RetentionDurable {
+			q.ExpiresAt = later(time.Hour)
 		}
-	})
+		var h sandbox.Handoff[sandbox.Released]
+		if h, err = p.Release(t.Context(), id, q); err == nil {
+			err = h.Rollback(t.Context())
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := census(t, p); len(left) > 0 {
+		t.Errorf("left:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// immutable sets the flag that not even root may remove a file under.
+func immutable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	flags, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(flags)|unix.STATX_ATTR_IMMUTABLE)
 }
 
 // A flood must not be collected first and cut afterwards.

@@ -130,10 +130,10 @@ func crash(t *testing.T, p *Provider, step string, more ...string) string {
 	return string(out)
 }
 
-func sweep(t *testing.T, p *Provider) sandbox.Swept {
+func sweep(t *testing.T, p *Provider, pins ...sandbox.SnapshotID) sandbox.Swept {
 	t.Helper()
 	now := sandbox.At(time.Now().Add(time.Second))
-	swept, err := p.Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now})
+	swept, err := p.Cleanup(t.Context(), sandbox.CleanupRequest{Now: now, OrphanedBefore: now, PinnedSnapshots: pins})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +171,8 @@ func life(pid int) (state string, parent int) {
 }
 
 // census names everything on the host that still bears a mark of the provider:
-// processes, mounts, cgroups, instance files.
-func census(t testing.TB, p *Provider) []string {
+// processes, mounts, cgroups, instance files; of the instances to spare nothing.
+func census(t testing.TB, p *Provider, spare ...sandbox.InstanceID) []string {
 	t.Helper()
 	var left []string
 	for _, pid := range pids() {
@@ -183,7 +183,7 @@ func census(t testing.TB, p *Provider) []string {
 			continue
 		}
 		if strings.Contains(string(line), p.opt.Dir) || strings.Contains(string(groups), cgroupParent+"/") {
-			left = append(left, fmt.Sprintf("process %d %q", pid, line))
+			left = append(left, fmt.Sprintf("process %d %q in %q", pid, line, groups))
 		}
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
@@ -212,37 +212,90 @@ func census(t testing.TB, p *Provider) []string {
 		}
 		return nil
 	})
-	return left
+	return slices.DeleteFunc(left, func(s string) bool {
+		return slices.ContainsFunc(spare, func(id sandbox.InstanceID) bool { return strings.Contains(s, string(id)) })
+	})
 }
 
+// B43: the controlling process is killed at each step of a life, beside a machine that
+// lives and a snapshot that is pinned. Whoever sweeps after a restart takes exactly what
+// is dead, once, and the machine and the snapshot are as they were.
 func TestCleanup_AfterACrashAtEachStepNothingIsLeft(t *testing.T) {
 	drivers(t, func(t *testing.T, p *Provider) {
+		live, pinned := bystanders(t, p)
 		for _, step := range steps {
 			t.Run(step, func(t *testing.T) {
 				crash(t, p, step)
-				if step != "removed" && len(census(t, p)) == 0 {
+				if step != "removed" && len(census(t, p, live)) == 0 {
 					t.Error("nothing was left by the crash, so the sweep proves nothing")
 				}
 				if step == "directory" { // young and without a lock: it could be being made right now
-					ageUnborn(t, p)
+					ageUnborn(t, p, live)
 				}
-				swept := sweep(t, p)
-				if want := 1; step != "removed" && len(swept.InstanceIDs) != want {
-					t.Errorf("swept %v", swept.InstanceIDs)
+				restarted, err := New(p.opt)
+				if err != nil {
+					t.Fatal(err)
 				}
-				if left := census(t, p); len(left) > 0 {
+				swept := sweep(t, restarted, pinned...)
+				if want := 1; step != "removed" && len(swept.InstanceIDs) != want || slices.Contains(swept.InstanceIDs, live) || len(swept.SnapshotIDs) > 0 {
+					t.Errorf("swept %+v", swept)
+				}
+				if left := census(t, p, live); len(left) > 0 {
 					t.Errorf("left after the sweep:\n%s", strings.Join(left, "\n"))
 				}
-				if again := sweep(t, p); len(again.InstanceIDs) != 0 {
-					t.Errorf("a second sweep found %v", again.InstanceIDs)
+				if again := sweep(t, p, pinned...); len(again.InstanceIDs) != 0 || len(again.SnapshotIDs) > 0 {
+					t.Errorf("a second sweep found %+v", again)
 				}
+				mustExit(t, sh(t, p, live, "[ $(cat /mnt/session/outputs/f) = here ]"), 0)
 			})
+		}
+		if pinned != nil {
+			if left := all(t, p); !slices.Equal(left, pinned) {
+				t.Errorf("pinned %v, there are %v", pinned, left)
+			}
+			whole(t, p, false)
 		}
 	})
 }
 
+// bystanders give what no sweep may take: a machine that runs and, where this host
+// can keep any, a snapshot of it, to be pinned. A second snapshot, which nobody pins,
+// is swept at once: else the pin would prove nothing.
+func bystanders(t *testing.T, p *Provider) (live sandbox.InstanceID, pinned []sandbox.SnapshotID) {
+	t.Helper()
+	p.opt.Durable = true
+	p.openSnapshots()
+	r := request(p)
+	keeps, err := p.Keeps(t.Context())
+	if err == nil {
+		r = retained(p)
+	}
+	t.Log(keeps, err)
+	live = activate(t, p, r)
+	mustExit(t, sh(t, p, live, "echo here >/mnt/session/outputs/f"), 0)
+	if err != nil {
+		return live, nil
+	}
+	var loose sandbox.SnapshotID
+	for _, id := range []*sandbox.SnapshotID{&loose, nil} {
+		h, err := p.Snapshot(t.Context(), live, sandbox.SnapshotRequest{ExpiresAt: later(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id != nil {
+			*id = h.Value.SnapshotID
+		} else {
+			pinned = append(pinned, h.Value.SnapshotID)
+		}
+	}
+	if swept := sweep(t, p, pinned...); !slices.Equal(swept.SnapshotIDs, []sandbox.SnapshotID{loose}) || len(swept.InstanceIDs) > 0 {
+		t.Errorf("swept %+v, not %s", swept, loose)
+	}
+	return live, pinned
+}
+
 // ageUnborn makes directories that have no record yet two minutes old.
-func ageUnborn(t *testing.T, p *Provider) {
+func ageUnborn(t *testing.T, p *Provider, spare ...sandbox.InstanceID) {
 	t.Helper()
 	entries, err := os.ReadDir(p.instancesDir())
 	if err != nil {
@@ -250,6 +303,9 @@ func ageUnborn(t *testing.T, p *Provider) {
 	}
 	old := time.Now().Add(-2 * time.Minute)
 	for _, e := range entries {
+		if slices.Contains(spare, sandbox.InstanceID(e.Name())) {
+			continue
+		}
 		if err := os.Chtimes(filepath.Join(p.instancesDir(), e.Name()), old, old); err != nil {
 			t.Fatal(err)
 		}

@@ -165,9 +165,11 @@ func members(dir string) ([]int, error) {
 // bury reaps the ended processes of a machine that are this process's children.
 // runc leaves them to the nearest subreaper, and a Runner that also drives
 // gVisor is one: without this each machine would leave it zombies. A zombie
-// still names the cgroup it ended in, so nobody else's child is waited for.
-// Preconditions: the runc that started the machine was waited for.
-func bury(id string) {
+// still names the cgroup it ended in, so nobody else's child is waited for. One leaves
+// its cgroup a moment before it can be reaped, so each is waited for.
+// Preconditions: the runc that started the machine was waited for; its cgroup is gone.
+// Blocks: until they have ended, or ctx is done.
+func bury(ctx context.Context, id string) {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
@@ -177,8 +179,22 @@ func bury(id string) {
 				continue
 			}
 			if pid, err := strconv.Atoi(field); err == nil {
-				unix.Wait4(pid, nil, unix.WNOHANG, nil)
+				reap(ctx, pid)
 			}
+		}
+	}
+}
+
+func reap(ctx context.Context, pid int) {
+	for {
+		ended, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		if ended == pid || err != nil && err != unix.EINTR {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Millisecond):
 		}
 	}
 }

@@ -260,7 +260,7 @@ func (d *driver) Reap(ctx context.Context, id, stateDir string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	bury(id)
+	bury(ctx, id)
 	errs = append(errs, detach(filepath.Join(d.root, id)), os.RemoveAll(filepath.Join(d.root, id)))
 	if filepath.IsAbs(stateDir) {
 		errs = append(errs, os.RemoveAll(bundle(stateDir)))

@@ -13,6 +13,7 @@
 //	hostile burrow PROGRAM ARG...    leave a program behind, as deep in namespaces as they go
 //	hostile fill                     start as many processes as it may
 //	hostile splice PATH              write to PATH what never comes
+//	hostile immutable PATH           forbid everybody to change or remove PATH
 package main
 
 import (
@@ -20,6 +21,8 @@ import (
 	"net"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -57,6 +60,8 @@ func main() {
 		fill()
 	case "splice":
 		err = splice(os.Args[2])
+	case "immutable":
+		err = immutable(os.Args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -109,4 +114,17 @@ func deep(dir string, depth int) error {
 		}
 	}
 	return os.WriteFile("last", nil, 0o444)
+}
+
+func immutable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	flags, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(flags)|unix.STATX_ATTR_IMMUTABLE)
 }
