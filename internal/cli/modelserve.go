@@ -84,7 +84,7 @@ loopback address.
 Leases, their epochs and what was used lie below the state directory and outlive
 this process. Requests do not: when it ends they are cut. SIGTERM ends it in
 order. Its log, a line for each request without a key, token, header or body, is
-model/NAME/own/log below the state directory; it grows without bound.`,
+model/NAME/own/log below the state directory; at 32 MiB it is put aside as log.1.`,
 		Example: `  checkfu model serve --anthropic-key-file key
   checkfu model serve --name team --openai-key-env OPENAI_API_KEY --openai-url https://router.example
   checkfu model serve --anthropic-key-file key --listen 127.0.0.1:8129 --json`,
@@ -161,7 +161,7 @@ func (a *app) modelServe(ctx context.Context, f *modelServeFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	log, err := os.OpenFile(at.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	log, err := gateway.OpenLog(at.log())
 	if err != nil {
 		return err
 	}

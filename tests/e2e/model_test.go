@@ -244,6 +244,30 @@ func TestModel_TheRelayIsKilled(t *testing.T) {
 	}
 }
 
+// TestModel_TheRunIsKilled: its lease ends with it, and not at its time.
+func TestModel_TheRunIsKilled(t *testing.T) {
+	m := serveModels(t)
+	cmd := command(t, "run", "--image", "busybox", "--provider", providers[1], "--model", m.name, "--", "sh", "-c", "echo begun; sleep 600")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "begun\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	m.live(t)
+	kill(cmd, syscall.SIGKILL)
+	_ = cmd.Wait()
+	eventually(t, "its lease is over", func() bool {
+		s, err := m.operator.Status(t.Context())
+		return err == nil && len(s.Leases) == 1 && !s.Leases[0].Live
+	})
+	mustRun(t, "sweep")
+}
+
 // TestModel_EachAttendantDiesAlone: with the relay killed egress goes on and models
 // are dead; with the guard killed it is the other way round.
 func TestModel_EachAttendantDiesAlone(t *testing.T) {

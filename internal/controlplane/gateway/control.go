@@ -74,11 +74,14 @@ type Leased struct {
 	Used       Usage             `json:"used"`
 }
 
-// Control grants and ends leases of one gateway.
+// Control grants and ends leases of one gateway. A lease ends with the process that
+// asked for it, too, where the kernel tells who that is (SO_PEERPIDFD, Linux 6.5).
 type Control struct {
 	Gateway *Gateway
 	Store   *Store // the gateway's own leases and counts
 	Address string // for relays, as in relay.Config
+
+	holders holders
 }
 
 // Ending names the epoch of a lease that its holder gives up.
@@ -99,7 +102,9 @@ func (c *Control) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: c, ReadHeaderTimeout: headTime, ReadTimeout: headTime, WriteTimeout: 2 * settleTime, IdleTimeout: keepTime,
 		MaxHeaderBytes: MaxHeaderBytes, ErrorLog: stdlog.New(io.Discard, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, asker{}, c) },
 	}
+	defer c.holders.close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	select {
@@ -148,12 +153,17 @@ func (c *Control) answer(r *http.Request) (any, error) {
 			l.Models = a.Models
 		}
 		token, err := c.Store.Grant(l)
-		return Grant{Token: token, Gateway: c.Address}, err
+		if err != nil {
+			return nil, err
+		}
+		c.holders.hold(l, holderOf(r.Context()), func() { c.orphaned(l) })
+		return Grant{Token: token, Gateway: c.Address}, nil
 	case "POST " + pathEnd:
 		var e Ending
 		if err := question(r, &e); err != nil {
 			return nil, err
 		}
+		c.holders.drop(e.LeaseID, e.LeaseEpoch)
 		return c.end(r.Context(), e)
 	case "GET " + pathStatus:
 		return c.status(), nil
@@ -167,6 +177,13 @@ func question(r *http.Request, v any) error {
 		return &sandbox.Invalid{Field: "body", Expected: "one of at most 1 MiB, whole", Got: "another"}
 	}
 	return canonical.Decode(body, v)
+}
+
+// orphaned ends a lease whose holder has ended. A newer epoch goes on.
+func (c *Control) orphaned(l Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), goneBound)
+	defer cancel()
+	_, _ = c.end(ctx, Ending{LeaseID: l.LeaseID, LeaseEpoch: l.LeaseEpoch}) // nobody is there to be told
 }
 
 // end ends a lease and all that runs of it, and waits for its last counts.

@@ -121,6 +121,9 @@ func runChild(name string) int {
 	if name == "store" {
 		return storeChild()
 	}
+	if name == "holder" {
+		return holderChild()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); cancel() }()
 	l, err := net.FileListener(os.NewFile(3, "listener"))
