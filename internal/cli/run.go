@@ -30,6 +30,8 @@ type runFlags struct {
 	mounts, env, allow       []string
 	image, network, provider string
 	model                    string
+	packages                 []string
+	registries               string
 	memory, cpus, disk, pids string
 	timeout, workdir         string
 	out, patch, json         string
@@ -64,6 +66,8 @@ Output streams as it comes, and checkfu ends with the command's own exit code
 standard output goes to standard error, so that standard output holds the
 document alone.
 
+` + packagesHelp + `
+
 With --keep what is in the machine outlives the command, whatever its exit, as a
 session that is paused: its id is printed at the end, and checkfu session resume
 goes on from there.
@@ -77,6 +81,7 @@ With --keep it lies on this host's disk.`,
   checkfu run --repo .@v1.2.0 --out results --patch fix.patch -- ./agent --fix
   checkfu run --mount ./data:/data:ro --env API_KEY --timeout 90s -- python3 /data/main.py
   checkfu run --repo . --allow api.example.com:443 --allow files.example.com:443 -- ./fetch
+  checkfu run --package apt:jq --package npm:prettier@3.3.3 -- sh -c 'prettier --version'
   checkfu run --repo . --model default -- ./agent --fix
   checkfu run --repo . --keep -- make test
   echo hello | checkfu run --quiet -- wc -c`,
@@ -107,6 +112,8 @@ func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.untracked, "untracked", false, "take untracked files too (never ignored ones)")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "plain directory to copy in, SRC:DST[:ro|rw], read-only by default; may be repeated")
 	flags.StringVar(&f.image, "image", "", `image to run on, by name or digest (default the newest one called "base")`)
+	flags.StringArrayVar(&f.packages, "package", nil, "package that the machine has, MANAGER:NAME or MANAGER:NAME@VERSION, as in apt:jq; may be repeated")
+	flags.StringVar(&f.registries, "registries", "", "file that says where packages come from: mirrors, their addresses and certificates (default "+all.RegistriesFile+" in the state directory, else the official registries)")
 	flags.StringArrayVar(&f.allow, "allow", nil, "HOST:PORT that the machine reaches, through a guard; exact, no wildcard; may be repeated")
 	flags.StringVar(&f.network, "network", "", "what the machine reaches: none, allowlist, which is what --allow names, or unrestricted, which is the internet (default none, allowlist with --allow)")
 	flags.StringVar(&f.model, "model", "", "model gateway that the machine's programs use: its name, or the path of its control (see checkfu model serve)")
@@ -150,12 +157,19 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	if err != nil {
 		return err
 	}
-	opened, closeProvider, err := a.open(ctx, name, f.image, bar, all.Options{Model: models.leases()})
+	from, err := registries(f.registries)
+	if err != nil {
+		return err
+	}
+	opened, closeProvider, err := a.open(ctx, name, f.image, bar, all.Options{Model: models.leases(), Registries: from, Building: bar.building})
 	if err != nil {
 		return err
 	}
 	defer closeProvider()
 	spec.Image = opened.Image
+	if err := a.install(ctx, opened, spec, signals.c); err != nil {
+		return err
+	}
 	if err := a.letOut(spec.Network, opened.Host); err != nil {
 		return err
 	}
@@ -282,6 +296,9 @@ func (f runFlags) machine() (runner.Spec, error) {
 	if spec.Network, err = f.policy(); err != nil {
 		return spec, err
 	}
+	if spec.Packages, err = argument.Packages(f.packages); err != nil {
+		return spec, err
+	}
 	return spec, f.limits(&spec)
 }
 
@@ -359,6 +376,8 @@ func (f runFlags) limits(spec *runner.Spec) (err error) {
 // contradictions refuses flags that say nothing together.
 func (f runFlags) contradictions(repo *runner.Repo) error {
 	switch {
+	case f.registries != "" && len(f.packages) == 0:
+		return argument.Wrong("--registries: expected --package beside it")
 	case repo == nil && f.committed:
 		return argument.Wrong("--committed: expected --repo beside it")
 	case repo == nil && f.untracked:

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +17,7 @@ import (
 
 func (a *app) sessionExecCommand() *cobra.Command {
 	var f runFlags
+	var d detachFlags
 	cmd := &cobra.Command{
 		Use: "exec SESSION [flags] -- COMMAND [ARGUMENT...]", Short: "Run a command in the machine of a session",
 		Long: `Run a command in the machine of a session. Output streams as it comes, standard
@@ -22,11 +25,18 @@ input is passed on, and checkfu ends with the command's own exit code (see
 checkfu help exit-codes). Ctrl-C is passed on to the command; a second one ends
 it. The machine stays.
 
+With --detach, in a session that was started with --live, the command goes on by
+itself: standard output has its process id in the machine, both its streams are
+appended to --output, and its standard input is empty. It lasts until it ends, is
+killed (checkfu session exec $id -- kill PID), or its machine ends; a pause with
+--live keeps it.
+
 What the guard of an --allow session refused meanwhile is summed up at the end.
 
 One command runs at a time. One whose caller was killed ends after ten seconds.`,
 		Example: `  checkfu session exec $id -- make test
   checkfu session exec $id --timeout 1h --env API_KEY -- ./agent --fix
+  checkfu session exec $id --detach --output server.log -- ./server
   tar c data | checkfu session exec $id -- tar x`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// The command's own flags are told from ours by the -- alone.
@@ -35,16 +45,27 @@ One command runs at a time. One whose caller was killed ends after ten seconds.`
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.sessionExec(cmd, f, args[0], args[1:]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.sessionExec(cmd, f, d, args[0], args[1:]) },
 	}
 	flags := cmd.Flags()
 	f.commandFlags(flags)
+	flags.BoolVarP(&d.detach, "detach", "d", false, "let the command go on by itself, and print its process id in the machine")
+	flags.StringVar(&d.output, "output", "", "with --detach: file in the machine that takes both its streams (default none does)")
 	flags.StringVar(&f.json, "json", "", "file that takes the record, - for standard output")
 	return cmd
 }
 
-func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []string) error {
+// detachFlags are for a command that is to go on by itself.
+type detachFlags struct {
+	detach bool
+	output string
+}
+
+func (a *app) sessionExec(cmd *cobra.Command, f runFlags, d detachFlags, id string, command []string) error {
 	var spec runner.Spec
+	if d.output != "" && !d.detach {
+		return argument.Wrong("--output: expected --detach beside it; the streams of any other command are passed on")
+	}
 	if err := f.command(&spec, command); err != nil {
 		return err
 	}
@@ -64,8 +85,18 @@ func (a *app) sessionExec(cmd *cobra.Command, f runFlags, id string, command []s
 			return errors.Join(err, s.Close())
 		}
 	}
+	if d.detach {
+		started, err := detachedCommand(s.Record, cmp.Or(d.output, os.DevNull), command)
+		if err == nil {
+			err = f.command(&spec, started)
+		}
+		if err != nil {
+			return errors.Join(err, s.Close())
+		}
+	}
 	in := *s.Record.Instance
-	spec.Image, spec.Network, spec.Resources = in.RootImage, in.Profile.NetworkPolicy, in.Profile.ResourceLimits
+	spec.Image, spec.Packages = in.RootImage, in.Profile.Packages
+	spec.Network, spec.Resources = in.Profile.NetworkPolicy, in.Profile.ResourceLimits
 	if spec.WorkingDirectory == "" {
 		spec.WorkingDirectory = workingDirectory(&in)
 	}

@@ -21,8 +21,8 @@ import (
 // sessionFlags are those of "session start" beside what it shares with "run".
 type sessionFlags struct {
 	runFlags
-	id, expires string
-	asJSON      bool
+	id, expires  string
+	asJSON, live bool
 }
 
 func (a *app) sessionStartCommand() *cobra.Command {
@@ -35,16 +35,20 @@ does; without it the machine has none. The machine reaches nothing but what
 --allow names, and with --model a model gateway (see checkfu run --help). Your
 working tree is never touched; nothing is copied back by itself.
 
+` + packagesHelp + `
+
 With --keep what is in the machine outlives it: on the disk, paused, until somebody
 resumes it (see checkfu session pause --help). The machine's files lie on this
-host's disk then and not in memory.
+host's disk then and not in memory. With --live too, a pause can keep processes.
 
 Standard output holds the session's id. Whatever goes wrong, or ends this
 command before it has ended by itself, leaves nothing behind.`,
 		Example: `  checkfu session start
   checkfu session start . --expires 8h --memory 4GiB
+  checkfu session start . --package apt:jq
   checkfu session start . --keep
   checkfu session start . --keep=720h
+  checkfu session start . --keep --live
   id=$(checkfu session start .@v1.2.0 --provider native:runc --quiet)`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -65,6 +69,7 @@ command before it has ended by itself, leaves nothing behind.`,
 	flags := cmd.Flags()
 	f.machineFlags(flags)
 	flags.StringVar(&f.expires, "expires", "1h", "how long the machine lasts at most; the session ends with it, or is paused with --keep")
+	flags.BoolVar(&f.live, "live", false, "with --keep: what is detached in it (session exec --detach) can be kept too (session pause --live)")
 	flags.StringVar(&f.id, "id", "", "id of the session, 1 to 40 letters, digits, - or _ (default a new one)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the session as canonical JSON instead of its id")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print the id alone")
@@ -118,15 +123,26 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := checkLive(f, spec); err != nil {
+		return err
+	}
 	if err := f.canKeep(spec); err != nil {
 		return err
 	}
-	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar, all.Options{Model: models.leases()})
+	from, err := registries(f.registries)
 	if err != nil {
 		return err
 	}
-	closeProvider() // the keeper opens its own
+	opened, closeProvider, err := a.open(ctx, f.provider, f.image, bar, all.Options{Model: models.leases(), Registries: from, Building: bar.building})
+	if err != nil {
+		return err
+	}
 	spec.Image = opened.Image
+	err = a.materialize(ctx, opened, spec.Image, spec.Packages)
+	closeProvider() // the keeper opens its own
+	if err != nil {
+		return err
+	}
 	if err := a.letOut(spec.Network, opened.Host); err != nil {
 		return err
 	}
@@ -136,7 +152,7 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	}
 	defer remove()
 	record, made, err := a.makeSession(ctx, keeper.Options{
-		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(), Keep: spec.Keep,
+		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(), Keep: spec.Keep, Live: f.live,
 	}, opened.Envelope.Target(), spec)
 	if err != nil {
 		return err

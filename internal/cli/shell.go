@@ -79,7 +79,8 @@ func (a *app) shell(ctx context.Context, f runFlags, id string, command []string
 		}
 	}
 	in := *s.Record.Instance
-	spec.Image, spec.Network, spec.Resources = in.RootImage, in.Profile.NetworkPolicy, in.Profile.ResourceLimits
+	spec.Image, spec.Packages = in.RootImage, in.Profile.Packages
+	spec.Network, spec.Resources = in.Profile.NetworkPolicy, in.Profile.ResourceLimits
 	if spec.WorkingDirectory == "" {
 		spec.WorkingDirectory = workingDirectory(&in)
 	}

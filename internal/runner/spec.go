@@ -28,7 +28,8 @@ type Spec struct {
 	Repo   *Repo // nil for none; mounted read-write at RepoPath
 	Mounts []DirMount
 
-	Image     string // NAME@sha256:DIGEST
+	Image     string            // NAME@sha256:DIGEST
+	Packages  []sandbox.Package // that the machine has besides, in the order of a profile; nil is none
 	Network   sandbox.NetworkPolicy
 	Resources sandbox.Resources // MaxDurationSeconds is derived from Timeout
 	Timeout   time.Duration     // of the command, from its start
@@ -115,7 +116,7 @@ func (s Spec) profile() sandbox.Profile {
 	}
 	return sandbox.Profile{
 		ProfileID: "checkfu-run", ProfileVersion: 1, Tier: sandbox.TierContainer, BaseImage: s.Image,
-		Packages: []sandbox.Package{}, NetworkPolicy: s.Network, ResourceLimits: limits,
+		Packages: append([]sandbox.Package{}, s.Packages...), NetworkPolicy: s.Network, ResourceLimits: limits,
 		RetentionMode: retention,
 	}
 }

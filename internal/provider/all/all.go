@@ -79,6 +79,7 @@ type Host interface {
 	Snapshots(ctx context.Context) ([]native.KeptSnapshot, error)
 	Reclaim(ctx context.Context, now sandbox.Timestamp) (sandbox.Swept, error)
 	HomeBytes(id sandbox.InstanceID) int64
+	ReleaseLive(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error)
 }
 
 // Opened is a provider that is ready to be called.
@@ -93,10 +94,12 @@ type Opened struct {
 	// Dir is where its machines and snapshots lie, "" unless on this host.
 	Dir string
 	// Builder makes the images of its profiles with packages; nil where Host is, and
-	// where Options.Images cannot keep one.
+	// where Packages says why there is none.
 	Builder *native.Builder
 	// Close removes what the provider keeps for all its machines together.
 	Close func() error
+
+	noBuilder error
 }
 
 // Options say what the providers work with.
@@ -118,10 +121,14 @@ type Options struct {
 	Uplink uplink.Host
 	// Model leases a model route to every machine; nil leases none.
 	Model func(context.Context, sandbox.ProvisionRequest) (*native.Lease, error)
-	// Registries are where packages come from, in the operator's words.
-	Registries recipe.Registries
+	// Registries are where packages come from, in the operator's words; nil is what
+	// RegistriesFile in Dir says, if there is one.
+	Registries *recipe.Registries
 	// Building, if set, is told of each phase and line of a build; it must not block.
 	Building func(native.BuildProgress)
+	// Live makes machines of gVisor that can be kept with their processes, and lets those
+	// go on; Cold takes the files of such alone (see native.Options).
+	Live, Cold bool
 	// Relay starts the relays of model routes; nil is right but for tests.
 	Relay native.StartAttendant
 }
@@ -186,10 +193,9 @@ func Open(name string, o Options) (*Opened, error) {
 		})
 	}
 	opened.Dir = o.Area.dir(o.Dir, with.instances.Name())
-	if opened.Builder, err = builder(o, with.builds, guest); err != nil {
-		return nil, errors.Join(err, opened.Close())
-	}
-	p, err := native.New(native.Options{Builder: opened.Builder, Dir: opened.Dir, Driver: with.instances, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true})
+	// A provider without packages is one all the same.
+	opened.Builder, opened.noBuilder = builder(o, with.builds, guest)
+	p, err := native.New(native.Options{Builder: opened.Builder, Dir: opened.Dir, Driver: with.instances, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true, Live: o.Live, Cold: o.Cold})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}

@@ -11,12 +11,13 @@ import (
 // common to all areas and drivers of a state directory: what is built for one is
 // built for all, once.
 func builder(o Options, driver machine.Driver, init []byte) (*native.Builder, error) {
-	images, ok := o.Images.(native.ImageStore)
-	if !ok {
-		return nil, nil
+	r, err := o.registries()
+	if err != nil {
+		return nil, err
 	}
+	images, _ := o.Images.(native.ImageStore) // none sweeps, and builds nothing
 	return native.NewBuilder(native.BuilderOptions{
 		Dir: filepath.Join(o.Dir, "builds"), Driver: driver, Images: images, Init: init, Egress: egress(o),
-		Registries: o.Registries, Progress: o.Building,
+		Registries: r, Progress: o.Building,
 	})
 }
