@@ -148,8 +148,8 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzSaid(f *testing.F) {
 	for _, m := range []said{
-		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z", "/m", 0, false}},
-		{Word: begin, Inputs: &Inputs{"/d", "s", "memory", "l", "2026-01-01T00:00:00.000Z", "", 3600000, true}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
+		{Word: begin, Inputs: &Inputs{Dir: "/d", SessionID: "s", Provider: "memory", LeaseID: "l", ExpiresAt: "2026-01-01T00:00:00.000Z", Model: "/m"}},
+		{Word: begin, Inputs: &Inputs{Dir: "/d", SessionID: "s", Provider: "memory", LeaseID: "l", ExpiresAt: "2026-01-01T00:00:00.000Z", KeepMillis: 3600000, Live: true, Resume: true}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
 	} {
 		line, err := canonical.Encode(m)
 		if err != nil {

@@ -30,6 +30,10 @@ type Inputs struct {
 	Model string `json:"model,omitzero"`
 	// KeepMillis is Record.KeepMillis.
 	KeepMillis int64 `json:"keep_ms,omitzero"`
+	// Live is Record.Live.
+	Live bool `json:"live,omitzero"`
+	// Cold resumes the files of a live session alone.
+	Cold bool `json:"cold,omitzero"`
 	// Resume takes up the session that is there, paused, and makes none.
 	Resume bool `json:"resume,omitzero"`
 }
@@ -44,6 +48,8 @@ func (in Inputs) validate() error {
 		return &sandbox.Invalid{Field: "expires_at", Expected: "a timestamp", Got: string(in.ExpiresAt)}
 	case in.Model != "" && in.Model[0] != '/':
 		return &sandbox.Invalid{Field: "model", Expected: "an absolute path, or none", Got: in.Model}
+	case in.Live && in.KeepMillis == 0:
+		return &sandbox.Invalid{Field: "live", Expected: "a session that keeps what is in it", Got: "one that does not"}
 	case in.KeepMillis < 0 || in.KeepMillis > MaxKeep.Milliseconds() || in.Resume && in.KeepMillis == 0:
 		return &sandbox.Invalid{Field: "keep_ms", Expected: "a time to keep it, at most " + MaxKeep.String(), Got: strconv.FormatInt(in.KeepMillis, 10)}
 	}

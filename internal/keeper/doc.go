@@ -10,7 +10,8 @@
 //	ID/token        what callers must show; mode 0600, in no argument and no
 //	                environment
 //	ID/s            the socket, mode 0600
-//	ID/t            likewise; hands out tunnels to servers in the machine
+//	ID/t            likewise; hands out tunnels to servers in the machine, and takes the
+//	                word for a live pause
 //	ID/log          what no caller is told, at most 256 KiB
 //	ID/commands     what its callers ran, where it keeps what is in its machine; with
 //	                commands.old at most 256 KiB

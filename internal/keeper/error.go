@@ -18,6 +18,7 @@ const (
 	Silent      Kind = "silent"      // the keeper did not answer in time, or died
 	ByHand      Kind = "by_hand"     // a keeper without a starter
 	Closed      Kind = "closed"      // no tunnel leads into its machine
+	NotLive     Kind = "not_live"    // its processes were not kept, and it goes on
 	Unremovable Kind = "unremovable" // what there is could not be ended
 )
 
@@ -40,6 +41,7 @@ var sentences = map[Kind]string{
 	Silent:      "its keeper does not answer",
 	ByHand:      "a keeper is started by a command that makes a session, and by nobody else",
 	Closed:      "there is no way in",
+	NotLive:     "it goes on, and was not paused with its processes",
 	Unremovable: "it could not be ended",
 }
 

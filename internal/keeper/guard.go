@@ -23,6 +23,8 @@ type guard struct {
 	// left is how long the session lasts; past that there is nothing to be kept.
 	left func() time.Duration
 	log  func(error)
+	// liveReleaser releases the machine with its processes; nil where it is not live.
+	liveReleaser LiveReleaser
 
 	releasing chan struct{} // its token: one release at a time, to its end
 

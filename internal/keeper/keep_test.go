@@ -23,6 +23,7 @@ type keeps struct {
 	clock    manual
 	provider *memory.Provider
 	served   sandbox.Provider // that, or one over it
+	live     LiveReleaser     // of a live session
 }
 
 func newKeeps(t *testing.T) *keeps {
@@ -72,14 +73,14 @@ func (k *keeps) begin(resume bool) *life {
 	l := &life{keeps: k, cord: ours, done: make(chan error, 1)}
 	in := Inputs{
 		Dir: k.dir, SessionID: "s", Provider: "memory", LeaseID: mint("lea_"), ExpiresAt: sandbox.At(k.clock.Now().Add(time.Hour)),
-		KeepMillis: (48 * time.Hour).Milliseconds(), Resume: resume,
+		KeepMillis: (48 * time.Hour).Milliseconds(), Resume: resume, Live: k.live != nil,
 	}
 	ctx, end := context.WithCancelCause(context.Background())
 	l.end = end
 	go func() {
 		kept := &keeper{in: in, cord: other, clock: k.clock}
 		err := kept.run(ctx, func(context.Context, Inputs) (*Opened, error) {
-			return &Opened{Provider: k.served, Close: func() error { return nil }}, nil
+			return &Opened{Provider: k.served, Close: func() error { return nil }, ReleaseLive: k.live}, nil
 		})
 		other.Close()
 		l.done <- err

@@ -27,6 +27,8 @@ type Opened struct {
 	Close    func() error
 	// Tunnel leads to servers in the machine; nil where the provider has no way.
 	Tunnel TunnelOpener
+	// ReleaseLive keeps the processes in the machine too; nil where the provider cannot.
+	ReleaseLive LiveReleaser
 }
 
 // Bounds of a keeper.
@@ -186,7 +188,7 @@ func (k *keeper) cause(err error) error {
 func (k *keeper) claim(ctx context.Context) (*os.File, error) {
 	r, err := begun(Record{
 		SessionID: k.in.SessionID, Provider: k.in.Provider, LeaseID: k.in.LeaseID,
-		Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model, KeepMillis: k.in.KeepMillis,
+		Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model, KeepMillis: k.in.KeepMillis, Live: k.in.Live,
 	}, k.clock.Now())
 	if err != nil {
 		return nil, err
@@ -247,6 +249,10 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 	}
 	k.guard = newGuard(opened.Provider, k.in, k.holds, k.log.note)
 	k.guard.settled, k.guard.leaving, k.guard.left = k.settled, k.leaving, k.left
+	asked := &tunnels{tokens: tokens, instance: k.guard.instance, open: opened.Tunnel, log: k.log.note}
+	if k.in.Live && opened.ReleaseLive != nil {
+		k.guard.liveReleaser, asked.live = opened.ReleaseLive, k.guard.releaseLive
+	}
 	present := &presence{tokens: tokens, clock: k.clock, process: k.guard.process, log: k.log.note, changed: make(chan struct{}, 1)}
 	k.guard.changed = present.look
 	srv, err := server.New(server.Options{
@@ -262,7 +268,7 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 	defer done()
 	serving, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	tunnelled, err := k.serveTunnels(serving, &tunnels{tokens: tokens, instance: k.guard.instance, open: opened.Tunnel, log: k.log.note})
+	tunnelled, err := k.serveTunnels(serving, asked)
 	if err != nil {
 		return errors.Join(err, l.Close(), srv.Close(ctx))
 	}

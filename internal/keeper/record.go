@@ -52,6 +52,8 @@ type Record struct {
 	// KeepMillis is how long a snapshot lives that a pause of this session makes,
 	// where nobody says otherwise. 0 is a session that keeps nothing.
 	KeepMillis int64 `json:"keep_ms,omitzero"`
+	// Live is whether a pause can keep the processes in its machine too.
+	Live bool `json:"live,omitzero"`
 	// Snapshot is what was kept last and acknowledged: all that a paused session
 	// is, and where an active one falls back to when its keeper is killed.
 	Snapshot *sandbox.Snapshot `json:"snapshot,omitzero"`
@@ -191,7 +193,7 @@ func parseRecord(body []byte) (r Record, err error) {
 	ok := r.Schema == RecordSchema && CheckID(r.SessionID) == nil && known &&
 		r.PID > 0 && r.CreatedAt.Valid() && r.ExpiresAt.Valid() && (r.State == StateStarting || r.Instance != nil) &&
 		r.KeepMillis >= 0 && r.KeepMillis <= MaxKeep.Milliseconds() && (r.State != StatePaused || r.Keeps() && r.Snapshot != nil) &&
-		(r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil) &&
+		(!r.Live || r.Keeps()) && (r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil) &&
 		(r.Leaving == "" || r.Leaving.Valid() && r.State == StateActive)
 	if !ok {
 		return Record{}, fmt.Errorf("not a %s record", RecordSchema)

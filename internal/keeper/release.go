@@ -18,6 +18,17 @@ var notRemoved = &sandbox.Error{Kind: sandbox.OperationFailed, Operation: sandbo
 // One is done after the other: the second finds what the first has left, and what
 // the first has kept is on the record then.
 func (g *guard) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
+	return g.release(ctx, id, r, func(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest) (sandbox.Handoff[sandbox.Released], error) {
+		if g.in.KeepMillis > 0 {
+			g.quiet(ctx)
+		}
+		return g.Provider.Release(ctx, id, r)
+	}, func() {})
+}
+
+// release is Release by one of the provider's ways. told is called where the session is
+// paused, before it ends.
+func (g *guard) release(ctx context.Context, id sandbox.InstanceID, r sandbox.ReleaseRequest, do LiveReleaser, told func()) (sandbox.Handoff[sandbox.Released], error) {
 	var none sandbox.Handoff[sandbox.Released]
 	select {
 	case g.releasing <- struct{}{}:
@@ -30,10 +41,7 @@ func (g *guard) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.Re
 	if in != nil && in.InstanceID != id {
 		in = nil
 	}
-	if g.in.KeepMillis > 0 {
-		g.quiet(ctx)
-	}
-	h, err := g.Provider.Release(ctx, id, r)
+	h, err := do(ctx, id, r)
 	if err != nil {
 		g.log(err)
 		if in != nil && g.in.KeepMillis > 0 && errors.Is(err, notRemoved) {
@@ -52,6 +60,7 @@ func (g *guard) Release(ctx context.Context, id sandbox.InstanceID, r sandbox.Re
 			return sandbox.Conflict(sandbox.OpRelease+"_rollback", "a snapshot of nobody", "that of session "+g.in.SessionID)
 		}
 	}
+	told()
 	return h, nil
 }
 

@@ -23,6 +23,11 @@ type Options struct {
 	// Keep is how long what is in the machine is kept when it is paused, which is
 	// also what happens when it expires or its keeper is terminated; 0 is not at all.
 	Keep time.Duration
+	// Live makes machines whose processes a pause can keep too (PauseLive); Keep is
+	// above 0 then.
+	Live bool
+	// Cold resumes the files of such a session alone.
+	Cold bool
 	// Resume takes up a session that is paused. Where that fails it is paused still.
 	Resume bool
 	// Patience is how long the keeper has until it serves, and again until it has
@@ -66,7 +71,7 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 		o.Patience = time.Minute
 	}
 	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt, Model: o.Model,
-		KeepMillis: o.Keep.Milliseconds(), Resume: o.Resume}
+		KeepMillis: o.Keep.Milliseconds(), Live: o.Live, Cold: o.Cold, Resume: o.Resume}
 	if err := in.validate(); err != nil {
 		return nil, err
 	}

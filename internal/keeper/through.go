@@ -41,15 +41,10 @@ func (s *Session) Tunnel(ctx context.Context, port int) (*Tunnel, error) {
 	if err != nil {
 		return no(err)
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", s.dir.Fd(), tunnelName))
-	if errors.Is(err, os.ErrNotExist) {
-		err = errors.New("its keeper is of a checkfu that does not forward")
-	}
+	cord, err := s.dialTunnels(ctx)
 	if err != nil {
 		return no(err)
 	}
-	cord := conn.(*net.UnixConn)
 	defer context.AfterFunc(ctx, func() { _ = cord.SetDeadline(time.Unix(1, 0)) })()
 	files, err := ask(cord, strings.TrimSpace(string(token))+" "+strconv.Itoa(port)+"\n")
 	if err != nil {
@@ -60,6 +55,19 @@ func (s *Session) Tunnel(ctx context.Context, port int) (*Tunnel, error) {
 		return no(err)
 	}
 	return &Tunnel{Files: files, cord: cord}, nil
+}
+
+// dialTunnels reaches the socket beside the wire.
+func (s *Session) dialTunnels(ctx context.Context) (*net.UnixConn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", s.dir.Fd(), tunnelName))
+	if errors.Is(err, os.ErrNotExist) {
+		err = errors.New("its keeper is of a checkfu that does not forward")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
 }
 
 // ask takes the files out of the answer.

@@ -48,7 +48,9 @@ type tunnels struct {
 	tokens   wire.Tokens
 	instance func() *sandbox.Instance
 	open     TunnelOpener // nil where the provider has none
-	log      func(error)
+	// live pauses the session with its processes; nil where it is not live.
+	live func(ctx context.Context, until sandbox.Timestamp, told func()) error
+	log  func(error)
 }
 
 // serveTunnels listens until ctx is done; done then waits for the end of all.
@@ -116,6 +118,10 @@ func (t *tunnels) handle(ctx context.Context, c *net.UnixConn, room chan struct{
 	line, err := readLine(c, maxTunnelAsk)
 	if err != nil {
 		_ = c.Close()
+		return
+	}
+	if token, until, ok := parseLiveAsk(line); ok {
+		t.pauseLive(ctx, c, token, until)
 		return
 	}
 	token, port, err := parseTunnelAsk(line)
