@@ -32,7 +32,7 @@ func (a *app) keeperCommand() *cobra.Command {
 
 // openKept opens the provider of a session.
 func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
-	o := all.Options{Dir: in.Dir, Served: true}
+	o := all.Options{Dir: in.Dir, Served: true, Live: in.Live, Cold: in.Cold}
 	if in.Model != "" {
 		o.Model = (&modelRoute{operator: gateway.Operator{Socket: in.Model}}).lease
 	}
@@ -54,7 +54,7 @@ func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
 			return nil, errors.Join(err, opened.Close())
 		}
 	}
-	return &keeper.Opened{Provider: opened.Provider, Close: opened.Close, Tunnel: tunnelOf(opened.Host)}, nil
+	return &keeper.Opened{Provider: opened.Provider, Close: opened.Close, Tunnel: tunnelOf(opened.Host), ReleaseLive: releaseLiveOf(opened.Host)}, nil
 }
 
 // tunnelOf leads to servers in the machines of a host.

@@ -28,7 +28,8 @@ what is written in another, and each lives on when the others are removed. Where
 the filesystem shares blocks, a copy costs what changes in it.
 
 The source may be active, and goes on: who writes in it waits while its files are
-copied. Forks of a paused session expire when it does; pause one to keep it longer.`,
+copied. Its processes are copied where they were kept: fork a session that was paused
+with --live, and each fork goes on with them when it is resumed. Forks of a paused session expire when it does; pause one to keep it longer.`,
 		Example: `  checkfu session fork $id
   for fork in $(checkfu session fork $id --count 5); do checkfu session resume $fork; done`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -215,7 +216,7 @@ const captureBound = 10 * time.Minute
 // whatever a killed one has made; and one that nobody could be told of does not stay.
 func fork(ctx context.Context, runtime *sandboxruntime.Runtime, dir string, from keeper.Record, made func(keeper.Record) error) (err error) {
 	h, err := keeper.Reserve(dir, keeper.Record{
-		SessionID: keeper.NewID(), Provider: from.Provider, ExpiresAt: from.ExpiresAt, KeepMillis: from.KeepMillis, Model: from.Model,
+		SessionID: keeper.NewID(), Provider: from.Provider, ExpiresAt: from.ExpiresAt, KeepMillis: from.KeepMillis, Model: from.Model, Live: from.Live,
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) sessionPauseCommand() *cobra.Command {
-	expires, keep := "", time.Duration(0)
+	expires, keep, live := "", time.Duration(0), false
 	return a.eachSession(&cobra.Command{
 		Use: "pause SESSION...", Short: "Keep what is in the machine of a session, and end the machine",
 		Long: `Keep what is in the machine of a session that was started with --keep, and end
@@ -27,10 +27,17 @@ Not kept are processes, which get SIGTERM and five seconds, and /tmp. A session 
 cannot be kept, as on a full disk, goes on as it was. One that is kept and whose
 machine cannot be removed does nothing any more: pause it again.
 
+With --live, of a session that was started with --live, what was detached in it (see
+checkfu session exec --help) is kept in the middle of its work, with its memory, its
+open files and /tmp, and goes on when the session, or a fork of it, is resumed. While
+a command runs that somebody waits for, or a connection is forwarded, it is refused,
+and everything goes on. The memory lies on this host's disk then.
+
 What is kept lies on this host's disk, and expires: after --expires, else after what
 --keep said. A session that is paused again is kept anew.`,
 		Example: "  checkfu session pause $id\n  checkfu session pause $id --expires 720h",
 	}, "print the paused sessions as canonical JSON instead of the ids", func(cmd *cobra.Command) {
+		cmd.Flags().BoolVar(&live, "live", false, "keep the processes too")
 		cmd.Flags().StringVar(&expires, "expires", "", "how long it is kept (default what --keep said)")
 		cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 			if expires != "" {
@@ -39,28 +46,31 @@ What is kept lies on this host's disk, and expires: after --expires, else after 
 			return err
 		}
 	}, func(ctx context.Context, dir, id string, say func(string)) (sessionLine, error) {
-		return a.sessionPause(ctx, dir, id, keep, say)
+		return a.sessionPause(ctx, dir, id, keep, live, say)
 	})
 }
 
 func (a *app) sessionResumeCommand() *cobra.Command {
-	expires, lasts := "1h", time.Duration(0)
+	expires, lasts, cold := "1h", time.Duration(0), false
 	return a.eachSession(&cobra.Command{
 		Use: "resume SESSION...", Short: "Make a machine again of what was kept of a session",
 		Long: `Make a machine again of what was kept of a session. It is a new one, with the
-files, limits, network and image of the old one, and without its processes. What was
-kept stays until the session is paused again, so a session whose keeper is killed,
+files, limits, network and image of the old one, and without its processes, but for
+those that a pause with --live kept: they go on, unless --cold says otherwise. Only
+the very checkfu and processor that kept them lets them go on; any other refuses, and
+resumes the files with --cold. What was kept stays until the session is paused again, so a session whose keeper is killed,
 or whose host goes down, can be resumed from there; checkfu session ls calls it lost
 until then, for what came after is.`,
 		Example: "  checkfu session resume $id\n  checkfu session fork $id --count 5 | xargs checkfu session resume",
 	}, "print the resumed sessions as canonical JSON instead of the ids", func(cmd *cobra.Command) {
+		cmd.Flags().BoolVar(&cold, "cold", false, "files alone, also where processes were kept")
 		cmd.Flags().StringVar(&expires, "expires", expires, "how long the machine lasts at most; the session is paused then")
 		cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 			lasts, err = argument.Duration("--expires", expires)
 			return err
 		}
 	}, func(ctx context.Context, dir, id string, say func(string)) (sessionLine, error) {
-		return a.sessionResume(ctx, dir, id, lasts, say)
+		return a.sessionResume(ctx, dir, id, lasts, cold, say)
 	})
 }
 
@@ -117,7 +127,7 @@ func (a *app) saying(quiet bool) func(string) {
 }
 
 // sessionPause keeps a session for so long; 0 is what it was started with.
-func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Duration, say func(string)) (sessionLine, error) {
+func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Duration, live bool, say func(string)) (sessionLine, error) {
 	s, err := keeper.Open(ctx, dir, id)
 	if keeper.Paused.Is(err) {
 		return sessionLine{}, fmt.Errorf("session %s: it is paused already", id)
@@ -142,9 +152,13 @@ func (a *app) sessionPause(ctx context.Context, dir, id string, keep time.Durati
 		until = sandbox.At(time.Now().Add(keep))
 	}
 	in := *s.Record.Instance
-	_, err = whileKept(ctx, s, func(ctx context.Context) (sandbox.Snapshot, error) {
-		return a.sessionRunner(s, in.Target).Settle(ctx, in, until)
-	})
+	if live {
+		err = pauseLive(ctx, s, until)
+	} else {
+		_, err = whileKept(ctx, s, func(ctx context.Context) (sandbox.Snapshot, error) {
+			return a.sessionRunner(s, in.Target).Settle(ctx, in, until)
+		})
+	}
 	closed(s, err)
 	if err != nil {
 		return sessionLine{}, a.notPaused(dir, id, err)
@@ -178,6 +192,8 @@ func closed(s *keeper.Session, err error) {
 func (a *app) notPaused(dir, id string, err error) error {
 	l, found := keeper.Find(dir, id)
 	switch {
+	case keeper.NotLive.Is(err) && found == nil && l.State == keeper.StateActive && l.Leaving == "":
+		return fmt.Errorf("%w (%s says more)", err, keeper.LogPath(dir, id))
 	case found != nil:
 		return errors.Join(err, found)
 	case l.State == keeper.StatePaused: // another command was faster, or the answer was lost
@@ -212,7 +228,7 @@ func left(ctx context.Context, dir, id string) (keeper.Listed, error) {
 }
 
 // sessionResume makes a machine that lasts so long.
-func (a *app) sessionResume(ctx context.Context, dir, id string, lasts time.Duration, note func(string)) (sessionLine, error) {
+func (a *app) sessionResume(ctx context.Context, dir, id string, lasts time.Duration, cold bool, note func(string)) (sessionLine, error) {
 	l, err := a.paused(ctx, dir, id, note)
 	if err != nil {
 		return sessionLine{}, err
@@ -222,7 +238,7 @@ func (a *app) sessionResume(ctx context.Context, dir, id string, lasts time.Dura
 	}
 	s, err := keeper.Start(ctx, keeper.Options{
 		Dir: dir, SessionID: id, Provider: l.Provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: l.Model,
-		Keep: time.Duration(l.KeepMillis) * time.Millisecond, Resume: true,
+		Keep: time.Duration(l.KeepMillis) * time.Millisecond, Live: l.Live, Cold: cold, Resume: true,
 	})
 	if err != nil {
 		return sessionLine{}, err
