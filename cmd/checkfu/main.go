@@ -8,10 +8,12 @@ import (
 	"github.com/checkfu/checkfu/internal/cli"
 	"github.com/checkfu/checkfu/internal/egress/matrix"
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 )
 
 func main() {
 	gvisor.Dispatch()
+	userns.Dispatch()
 	if code, was := matrix.Main(); was {
 		os.Exit(code)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 	"github.com/checkfu/checkfu/internal/state"
 )
 
@@ -24,9 +25,10 @@ type app struct {
 	stdout io.Writer
 	stderr io.Writer
 
-	state   string // --state as given
-	started bool   // the command line itself was accepted
-	code    int    // exit code of a command that did its work
+	args    []string // the command line
+	state   string   // --state as given
+	started bool     // the command line itself was accepted
+	code    int      // exit code of a command that did its work
 }
 
 // Run does what args say (without the program's own name) and returns the exit
@@ -38,7 +40,11 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	a.args = args
 	if err := root.ExecuteContext(ctx); err != nil {
+		if done, ok := errors.AsType[*entered](err); ok {
+			return done.code
+		}
 		if _, ours := errors.AsType[*argument.Error](err); !ours && !a.started {
 			err = argument.Wrong("%v; see checkfu --help", err)
 		}
@@ -60,9 +66,12 @@ folder and a record of what was enforced and by whom.`,
   checkfu run --repo . -- make test         # the work itself`,
 		Version:       Version,
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			a.started = true
-			return noneEmpty(cmd)
+			if err := noneEmpty(cmd); err != nil {
+				return err
+			}
+			return a.enter(cmd, args)
 		},
 	}
 	root.PersistentFlags().StringVar(&a.state, "state", "", "directory of images and machines (default $CHECKFU_STATE, else /var/lib/checkfu for root, else $XDG_STATE_HOME/checkfu)")
@@ -114,7 +123,7 @@ func (a *app) statePath() (string, error) {
 	}
 	switch {
 	case dir != "":
-	case os.Geteuid() == 0:
+	case os.Geteuid() == 0 && !userns.Inside():
 		return all.DefaultDir, nil
 	case filepath.IsAbs(os.Getenv("XDG_STATE_HOME")):
 		return filepath.Join(os.Getenv("XDG_STATE_HOME"), "checkfu"), nil

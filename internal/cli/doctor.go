@@ -15,6 +15,7 @@ import (
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 )
 
 type doctorDocument struct {
@@ -81,10 +82,10 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 			for _, l := range o.Host.Lacks(cmd.Context()) {
 				d.Lacks = append(d.Lacks, doctorLack{Axis: l.Axis, What: l.What, Remedy: l.Remedy})
 			}
-			if err := o.Host.Unrestricted(); err != nil && name == all.NativeRunsc { // the same for both
+			if err := o.Host.Unrestricted(); err != nil && name == all.NativeRunsc && asRoot() { // the same for both of root's
 				doc.Notes = append(doc.Notes, "--network unrestricted cannot be had here: "+argument.OneLine(err.Error()))
 			}
-			if name == all.NativeRunsc { // likewise
+			if name == all.NativeRunsc && asRoot() { // likewise
 				how, err := o.Host.Keeps(cmd.Context())
 				if err != nil {
 					how = "cannot be had here: " + argument.OneLine(err.Error())
@@ -96,6 +97,9 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 		d.Ready = len(d.Lacks) == 0
 		doc.Drivers = append(doc.Drivers, d)
 	}
+	if !asRoot() {
+		doc.Notes = append(doc.Notes, "without root: checkfu run --provider "+all.NativeRootless+", with --allow or no network; sessions, --keep, --network unrestricted, serving and testing of providers of this host, image build-base and egress test are root's")
+	}
 	if err := all.Allowlist(); err != nil {
 		doc.Notes = append(doc.Notes, "--allow cannot be had here: "+argument.OneLine(err.Error()))
 	}
@@ -104,6 +108,9 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 	doc.DiskFreeBytes = diskFree(dir)
 	return doc
 }
+
+// asRoot reports whether this process is the host's root.
+func asRoot() bool { return os.Geteuid() == 0 && !userns.Inside() }
 
 // defaultImageOf looks without making a store.
 func defaultImageOf(cmd *cobra.Command, dir string) string {
@@ -163,10 +170,7 @@ func diskFree(dir string) int64 {
 func (a *app) printDoctor(doc doctorDocument) error {
 	var text strings.Builder
 	for i, d := range doc.Drivers {
-		about := "gVisor, a kernel of its own; the default"
-		if i > 0 {
-			about = "runc, shares this machine's kernel"
-		}
+		about := [...]string{"gVisor, a kernel of its own; the default", "runc, shares this machine's kernel", "gVisor for an ordinary user; resource limits are not enforced"}[i]
 		verdict := "ready"
 		if !d.Ready {
 			verdict = "cannot run here"

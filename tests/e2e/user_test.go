@@ -47,6 +47,7 @@ func TestAnOrdinaryUser(t *testing.T) {
 		{"image ls", 0, "REFERENCE"},
 		{"run -- true", 125, "run it as root"},
 		{"run --provider native:runc -- true", 125, "needs root"},
+		{"run --provider native:rootless -- true", 2, "--provider: native:rootless cannot run here: "},
 		{"session start", 125, "run it as root"},
 		{"sandbox test builtin:native", 4, "run it as root"},
 		{"egress test", 125, "sudo"},

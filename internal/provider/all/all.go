@@ -35,15 +35,18 @@ const (
 	Native      = "native"
 	NativeRunsc = "native:runsc"
 	NativeRunc  = "native:runc"
-	Memory      = "memory"
+	// NativeRootless is gVisor for an ordinary user, whose machines' resource limits
+	// are not enforced. Only its full name stands for it.
+	NativeRootless = "native:rootless"
+	Memory         = "memory"
 )
 
 // Names returns every name that Open takes, the default first.
-func Names() []string { return []string{NativeRunsc, NativeRunc, Memory} }
+func Names() []string { return []string{NativeRunsc, NativeRunc, NativeRootless, Memory} }
 
 // Hosts returns the names of the providers whose machines lie on this host and
 // outlive a crash.
-func Hosts() []string { return []string{NativeRunsc, NativeRunc} }
+func Hosts() []string { return []string{NativeRunsc, NativeRunc, NativeRootless} }
 
 // NameError says that there is no provider of a name.
 type NameError struct{ Name string }
@@ -182,6 +185,9 @@ func Open(name string, o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Dir, err = reachable(name, o.Dir); err != nil {
+		return nil, errors.Join(err, common.leave(func() error { return nil }))
+	}
 	with, closeDriver, err := openDrivers(name, o.Dir)
 	if err != nil {
 		return nil, errors.Join(err, common.leave(func() error { return nil }))
@@ -227,7 +233,7 @@ func cgroupParent(dir string) string {
 type drivers struct{ instances, builds machine.Driver }
 
 func openDrivers(name, dir string) (drivers, func() error, error) {
-	d, err := gvisor.New(gvisor.Options{Root: sentryRoot(dir), CgroupParent: cgroupParent(dir)})
+	d, err := gvisor.New(sentries(name, dir))
 	if err != nil {
 		return drivers{}, nil, err
 	}

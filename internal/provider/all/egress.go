@@ -42,7 +42,7 @@ func egress(o Options) *native.Egress {
 }
 
 func startGuard(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
-	p, err := launch.Guard(ctx, config, listener, log)
+	p, err := launcher(launch.GuardUID).Guard(ctx, config, listener, log)
 	if err != nil {
 		return nil, err
 	}

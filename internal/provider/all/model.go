@@ -45,7 +45,7 @@ func model(o Options) *native.Model {
 }
 
 func startRelay(ctx context.Context, config []byte, listener, log *os.File) (native.Attendant, error) {
-	p, err := launch.Relay(ctx, config, listener, log)
+	p, err := launcher(launch.RelayUID).Relay(ctx, config, listener, log)
 	if err != nil {
 		return nil, err
 	}

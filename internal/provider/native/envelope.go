@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/sandbox"
 )
@@ -17,7 +18,7 @@ const Name = "native"
 // mount points.
 const MaterializationRevision = "native-overlay/2-recipes/" + recipe.Revision
 
-// Revision is the provider revision of one driver ("runsc" or "runc").
+// Revision is the provider revision of one driver ("runsc", "runc" or "rootless").
 func Revision(driver string) string { return "native-" + driver + "/1" }
 
 // Envelope is the honest statement of the native provider over one driver.
@@ -25,7 +26,7 @@ func Revision(driver string) string { return "native-" + driver + "/1" }
 // Every axis is runner_enforced: this code, compiled into the Runner, sets the
 // control and activation reads it back from outside the guest, or fails. On
 // runc the kernel is shared with the host, which the tier says (container) and
-// the revision names.
+// the revision names. What an ordinary user's machines lack of it see lessened.
 //
 // The egress grade is advisory_filter and no more: that the way out is one socket
 // to a guard is enforced like the rest, what the guard lets through is its own
@@ -38,7 +39,7 @@ func Revision(driver string) string { return "native-" + driver + "/1" }
 // Source: concept "The enforcement statement"; "The capability envelope";
 // grading "The grading rule".
 func Envelope(driver, architecture string) sandbox.Capabilities {
-	return sandbox.Capabilities{
+	c := sandbox.Capabilities{
 		Provider: Name, ProviderRevision: Revision(driver), MaterializationRevision: MaterializationRevision,
 		Placement:           sandbox.PlacementLocal,
 		Tiers:               []sandbox.Tier{sandbox.TierContainer},
@@ -60,6 +61,10 @@ func Envelope(driver, architecture string) sandbox.Capabilities {
 		MaximumResources:    sandbox.Resources{CPUMillis: 1024000, MemoryBytes: 1 << 42, DiskBytes: 1 << 42, MaxProcesses: 32768, MaxDurationSeconds: 30 * 86400},
 		MaxMounts:           sandbox.MaxMounts,
 	}
+	if driver == machine.Rootless {
+		lessened(&c)
+	}
+	return c
 }
 
 // profileDigest is the derived image's identity.

@@ -15,6 +15,7 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 	"github.com/checkfu/checkfu/internal/snapshot"
 	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
@@ -125,7 +126,7 @@ func (in *instance) allocate(ctx context.Context) error {
 func (in *instance) record(waits bool) record {
 	r := in.request
 	return record{
-		Schema: recordSchema, InstanceID: string(in.id), Driver: in.p.opt.Driver.Name(), OwnerPID: int64(os.Getpid()),
+		Schema: recordSchema, InstanceID: string(in.id), Driver: in.p.opt.Driver.Name(), OwnerPID: int64(userns.Owner()),
 		SessionID: r.SessionID, RunID: r.RunID, RootImage: r.RootImage, CreatedAt: sandbox.At(in.p.opt.Now()), ExpiresAt: r.ExpiresAt,
 		Guarded: in.guarded(), Linked: in.linked(), Waits: waits,
 	}

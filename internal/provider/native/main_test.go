@@ -18,11 +18,16 @@ import (
 	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/runc"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
 func TestMain(m *testing.M) {
 	gvisor.Dispatch()
+	userns.Dispatch()
+	if dir := os.Getenv(envRootless); dir != "" {
+		os.Exit(rootlessMain(m, dir))
+	}
 	if run := os.Getenv("CHECKFU_TEST_CRASH"); run != "" {
 		crashChild(run)
 	}
@@ -74,7 +79,11 @@ func setup(t testing.TB) {
 		if shared.st, err = image.Open(filepath.Join(shared.dir, "images"), image.Options{IDBase: IDBase}); err != nil {
 			t.Fatal(err)
 		}
-		if shared.img, err = shared.st.Import(context.Background(), imagetest.Busybox(t, shared.dir)); err != nil {
+		archive := filepath.Join(shared.dir, "busybox.tar")
+		if !userns.Inside() {
+			archive = imagetest.Busybox(t, shared.dir)
+		}
+		if shared.img, err = shared.st.Import(context.Background(), archive); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -87,6 +96,9 @@ func setup(t testing.TB) {
 func buildStatic(t testing.TB, pkg string) string {
 	t.Helper()
 	out := filepath.Join(shared.dir, "bin-"+filepath.Base(pkg))
+	if _, err := os.Stat(out); err == nil && userns.Inside() {
+		return out // root has built it
+	}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
@@ -107,9 +119,12 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// drivers runs a test over both drivers, each against state of its own.
+// driverNames are those that tests run over: root's, or in a child the user's.
+var driverNames = []string{"runsc", "runc"}
+
+// drivers runs a test over the drivers, each against state of its own.
 func drivers(t *testing.T, run func(t *testing.T, p *Provider)) {
-	for _, name := range []string{"runsc", "runc"} {
+	for _, name := range driverNames {
 		t.Run(name, func(t *testing.T) { run(t, newProvider(t, name)) })
 	}
 }
@@ -117,8 +132,8 @@ func drivers(t *testing.T, run func(t *testing.T, p *Provider)) {
 func newDriver(t testing.TB, name, dir string) machine.Driver {
 	t.Helper()
 	switch name {
-	case "runsc":
-		d, err := gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: cgroupParent})
+	case "runsc", machine.Rootless:
+		d, err := gvisor.New(gvisor.Options{Root: filepath.Join(dir, "runsc"), CgroupParent: cgroupParent, Rootless: name == machine.Rootless})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -136,6 +136,9 @@ var _ sandbox.Provider = (*Provider)(nil)
 // New opens the provider's directory.
 // Errors: host errors, in the words of the operating system.
 func New(opt Options) (*Provider, error) {
+	if opt.Driver.Name() == machine.Rootless {
+		opt.Uplink, opt.Builder, opt.Durable = nil, nil, false // see lessened
+	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -225,7 +228,7 @@ func (p *Provider) Lacks(ctx context.Context) []machine.Lack {
 		return nil
 	}
 	// A caller that gives up would look like a host that lacks something.
-	lacks := append(p.opt.Driver.Probe(context.WithoutCancel(ctx)), probeHost(p.opt.Dir)...)
+	lacks := append(p.opt.Driver.Probe(context.WithoutCancel(ctx)), probeHost(p.opt.Dir, p.rootless())...)
 	p.complete = len(lacks) == 0
 	return lacks
 }

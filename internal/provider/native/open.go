@@ -22,6 +22,9 @@ func (in *instance) linked() bool {
 // Once nothing is missing it is not asked again.
 // Errors: *uplink.Lack, perhaps several, joined.
 func (p *Provider) Unrestricted() error {
+	if p.rootless() {
+		return errors.New("a link into the network is for the host's root to make: --allow names what is to be reached")
+	}
 	if p.opt.Uplink == nil {
 		return errors.New("this provider was opened without one")
 	}

@@ -13,17 +13,21 @@ import (
 
 	"github.com/checkfu/checkfu/internal/contain"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 )
 
 // probeHost says what this package itself needs and the host lacks. dir is the
-// provider's directory.
-func probeHost(dir string) []machine.Lack {
+// provider's directory; rootless is whether its driver is the ordinary user's.
+func probeHost(dir string, rootless bool) []machine.Lack {
 	var lacks []machine.Lack
 	lack := func(axis, what, remedy string) {
 		lacks = append(lacks, machine.Lack{Axis: axis, What: what, Remedy: remedy})
 	}
-	if os.Geteuid() != 0 {
-		lack("", "not running as root", "run it with sudo")
+	switch {
+	case rootless && !userns.Inside():
+		return nil // the driver says it, and nothing else can be seen from here
+	case !rootless && (os.Geteuid() != 0 || userns.Inside()):
+		lack("", "not running as root", "run it with sudo, or name the provider native:rootless, whose resource limits are not enforced")
 	}
 	if blocked := blockedAbove(dir); blocked != "" {
 		lack("", "a machine's runtime, host user "+strconv.Itoa(IDBase)+", cannot pass through "+blocked,

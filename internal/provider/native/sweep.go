@@ -32,7 +32,7 @@ func (p *Provider) dismantle(ctx context.Context, id sandbox.InstanceID, at plac
 	}
 	owner := 0
 	r, readErr := readRecord(at)
-	if readErr == nil {
+	if readErr == nil && !p.rootless() { // whose owner has another number here
 		owner = int(r.OwnerPID)
 	}
 	if err := p.removeUplink(id, r, readErr); err != nil {
@@ -165,7 +165,7 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 	if readErr == nil && rec.Driver != p.opt.Driver.Name() {
 		return "", false, nil // only its own driver can end its machine
 	}
-	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) {
+	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) && !p.outOfReach(id, at) {
 		return id, unclaimed || !rec.Waits, p.expire(ctx, id, at)
 	}
 	since := rec.CreatedAt

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -42,7 +43,7 @@ func (in *instance) verify(ctx context.Context, m machine.Machine, spec machine.
 	if err := in.networkHolds(seen.Interfaces); err != nil {
 		must(sandbox.AxisNetworkPolicy, false, err.Error())
 	}
-	must(sandbox.AxisResourceLimits, len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
+	must(sandbox.AxisResourceLimits, !in.p.claims(sandbox.AxisResourceLimits) || len(seen.CgroupPaths) > 0 && seen.MemoryLimit > 0 && seen.MemoryLimit <= spec.Limits.MemoryBytes &&
 		seen.PidsLimit > 0 && seen.CPUQuotaMillis > 0 && seen.CPUQuotaMillis <= spec.Limits.CPUMillis,
 		fmt.Sprintf("memory %d, pids %d, cpu %d", seen.MemoryLimit, seen.PidsLimit, seen.CPUQuotaMillis))
 	size, err := filesystemLimit(in.at)
@@ -91,7 +92,7 @@ func (in *instance) verifyMounts(pids []int, must func(sandbox.Axis, bool, strin
 				inPlace[m.point] = true
 				must(sandbox.AxisMountsSealed, m.readOnly || !in.trees[i].readOnly, m.point+" is mounted writable")
 			case m.device == disk:
-				egress := len(in.posts()) > 0 && m.point == egressPath && strings.HasSuffix(in.at.egress(), m.root)
+				egress := len(in.posts()) > 0 && m.point == egressPath && strings.HasSuffix(userns.Origin(in.at.egress()), m.root)
 				must(sandbox.AxisSandboxIsolation, (m.point == machine.InitPath || egress) && m.readOnly, m.root+" of the host is mounted on "+m.point)
 			case m.point == "/":
 				must(sandbox.AxisRootReadOnly, m.readOnly || in.building != nil, "the machine's root is mounted writable")

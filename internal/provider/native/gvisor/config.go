@@ -30,6 +30,9 @@ func (d *Driver) flags(s machine.Spec) map[string]string {
 		// Never exclusive for mounts: the host changes files under a machine.
 		"file-access-mounts": "shared",
 	}
+	if d.rootless {
+		f["cpu-num-from-quota"] = "false" // there is none
+	}
 	// What a machine has written into its root is read on the host when it is gone:
 	// nothing may be left in the sentry.
 	if s.Build || s.Twin.WritableRoot {

@@ -44,6 +44,8 @@ type createRequest struct {
 	Bundle string            `json:"bundle"`
 	Ready  bool              `json:"ready,omitempty"` // createReadyFD is there
 	Image  string            `json:"image,omitempty"` // a checkpoint to restore; "" starts init
+	// Rootless says that there is no cgroup to be had.
+	Rootless bool `json:"rootless,omitempty"`
 }
 
 // maxResult bounds what is read of a helper.
@@ -71,7 +73,7 @@ func (d *Driver) start(ctx context.Context, s machine.Spec, image string) (*gvis
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
 		return nil, err
 	}
-	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle, Ready: saysReady(s), Image: image})
+	request, err := json.Marshal(createRequest{Flags: d.flags(s), ID: s.ID, Bundle: bundle, Ready: saysReady(s), Image: image, Rootless: d.rootless})
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +238,12 @@ func create(args []string) (createResult, error) {
 		return createResult{}, err
 	}
 	os.Stdin, os.Stdout, os.Stderr = null, null, null
-	if !unified() {
+	if request.Rootless {
+		if err := expendable(); err != nil {
+			return createResult{}, err
+		}
+		conf.IgnoreCgroups = true
+	} else if !unified() {
 		if err := join(spec); err != nil {
 			return createResult{}, err
 		}

@@ -39,6 +39,9 @@ type Options struct {
 	// CgroupParent is the name of the host cgroup that holds the cgroups of all
 	// machines, for example "checkfu". Machine ID lies at CgroupParent/ID.
 	CgroupParent string
+	// Rootless says that the process is in the namespaces of package userns: its
+	// machines have no cgroup, and so no limit but those that the sentry holds.
+	Rootless bool
 }
 
 // OptionError says which option cannot be used.
@@ -65,8 +68,9 @@ func (e *SpecError) Error() string {
 
 // Driver starts gVisor machines. Make one with New.
 type Driver struct {
-	root   string
-	parent string
+	root     string
+	parent   string
+	rootless bool
 
 	mu      sync.Mutex
 	watched map[int]bool // pids that a machine's watcher reaps
@@ -100,11 +104,16 @@ func New(o Options) (*Driver, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a child subreaper: %w", err)
 	}
-	return &Driver{root: o.Root, parent: o.CgroupParent, watched: map[int]bool{}}, nil
+	return &Driver{root: o.Root, parent: o.CgroupParent, rootless: o.Rootless, watched: map[int]bool{}}, nil
 }
 
-// Name returns "runsc".
-func (d *Driver) Name() string { return "runsc" }
+// Name returns "runsc", or machine.Rootless.
+func (d *Driver) Name() string {
+	if d.rootless {
+		return machine.Rootless
+	}
+	return "runsc"
+}
 
 // Start makes the machine and returns when its init runs. On error nothing of
 // it is left.

@@ -66,6 +66,9 @@ func (m *gvisorMachine) Observe(ctx context.Context) (machine.Observed, error) {
 	if o.Interfaces, err = interfaces(m.made.Sandbox); err != nil {
 		return machine.Observed{}, err
 	}
+	if m.driver.rootless { // no cgroup, no limit of one
+		return o, ctx.Err()
+	}
 	for _, dir := range cgroupDirs(name) {
 		holds, err := holdsAll(dir, o.Pids)
 		if err != nil {

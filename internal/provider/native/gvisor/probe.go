@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 )
 
 // Probe says what this host lacks, without starting anything.
@@ -19,8 +20,10 @@ func (d *Driver) Probe(context.Context) []machine.Lack {
 	lack := func(axis, what, remedy string) {
 		lacks = append(lacks, machine.Lack{Axis: axis, What: what, Remedy: remedy})
 	}
-	if os.Geteuid() != 0 {
-		lack("", "it is not run as root", "run it as root; sandboxes still run as ids that root does not use")
+	if d.rootless {
+		lacks = append(lacks, outside()...)
+	} else if os.Geteuid() != 0 || userns.Inside() {
+		lack("", "it is not run as root", "run it as root, or name the provider native:rootless; either way sandboxes run as ids of their own")
 	}
 	if needsLoader() {
 		lack("", "this program is linked dynamically, and a sandbox's processes find no loader where they start again", "build it with CGO_ENABLED=0")
@@ -37,7 +40,7 @@ func (d *Driver) Probe(context.Context) []machine.Lack {
 		lack("sandbox_isolation", "the kernel has no seccomp filters", "use a kernel built with CONFIG_SECCOMP_FILTER")
 	}
 	for _, controller := range []string{"memory", "cpu", "pids"} {
-		if !hasController(controller) {
+		if !d.rootless && !hasController(controller) {
 			lack("resource_limits", "the cgroup controller "+controller+" is not there",
 				"mount it at /sys/fs/cgroup/"+controller+", or enable it in the root's cgroup.subtree_control on cgroup v2")
 		}

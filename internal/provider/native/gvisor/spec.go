@@ -58,6 +58,9 @@ func (d *Driver) bundle(s machine.Spec) *specs.Spec {
 			Resources: resources(s),
 		},
 	}
+	if d.rootless {
+		out.Linux.CgroupsPath, out.Linux.Resources = "", nil
+	}
 	keepNursery(s, out.Process)
 	for _, f := range s.Forwards {
 		out.Process.Args = append(out.Process.Args, f.String())

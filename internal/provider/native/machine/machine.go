@@ -17,6 +17,10 @@ import (
 	"strconv"
 )
 
+// Rootless is the name of the driver whose machines belong to an ordinary user: those
+// of "runsc", in the namespaces of package userns, where no cgroup can be had.
+const Rootless = "rootless"
+
 // IDs is the size of the block of host user and group ids that a machine's
 // user namespace maps, beginning at Spec.IDBase.
 const IDs = 65536
@@ -223,7 +227,7 @@ type Lack struct {
 
 // Driver starts machines of one kind.
 type Driver interface {
-	// Name is "runsc" or "runc".
+	// Name is "runsc", "runc" or Rootless.
 	Name() string
 	// Probe says what this host lacks. An empty answer means that every axis
 	// can be enforced.
