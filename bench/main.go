@@ -49,6 +49,8 @@ var benches = []bench{
 	{"unpack", unpackImage},
 	{"stream", streamOutput},
 	{"patch", patchRepository},
+	{"inside-unpack", insideUnpack},
+	{"inside-npm", insideNPM},
 	{"wire-call", wireCall},
 	{"wire-echo", wireEcho},
 	{"wire-stdout", wireStdout},

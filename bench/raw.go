@@ -143,7 +143,7 @@ func (w *world) rawRunc(args ...string) []string {
 }
 
 // commandBound ends a raw command that hangs.
-const commandBound = 30 * time.Second
+const commandBound = time.Minute
 
 // sh runs a program to its end, which must be exit code 0.
 func sh(ctx context.Context, argv ...string) error { return shInto(ctx, nil, "", argv...) }

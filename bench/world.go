@@ -34,6 +34,7 @@ type world struct {
 	runtime string // our program under the name runsc
 	rep     *report
 	guard   string // another build of checkfu-guard, or ""
+	raws    int    // containers that were started by rawStart
 
 	providers map[string]*native.Provider
 	closers   []func() error // in reverse order
@@ -169,13 +170,18 @@ func (w *world) run(ctx context.Context, driver string, id sandbox.InstanceID, a
 }
 
 // busyboxImage makes the image of the tests: one static busybox.
-func busyboxImage(dir string) (path string, err error) {
+func busyboxImage(dir string) (string, error) {
+	return made(func() string { return imagetest.Busybox(maker{}, dir) })
+}
+
+// made calls what makes a file for tests, and says why there is none.
+func made(file func() string) (path string, err error) {
 	defer func() {
 		if stopped, ok := recover().(stop); ok {
 			err = errors.New(string(stopped))
 		}
 	}()
-	return imagetest.Busybox(maker{}, dir), nil
+	return file(), nil
 }
 
 // maker lets the tests' image be made outside a test.

@@ -46,21 +46,9 @@ func addToolchain(w *writer) {
 		}
 	}
 	for _, path := range slices.Clone(paths) {
-		if out, err := exec.Command("ldd", path).Output(); err == nil { // not an object file or a script
-			for _, word := range strings.Fields(string(out)) {
-				if strings.HasPrefix(word, "/") {
-					paths = append(paths, word)
-				}
-			}
-		}
+		paths = append(paths, linkedTo(path)...) // of an object file or a script, none
 	}
-	place := placing{w: w, there: map[string]bool{"usr": true, "usr/bin": true}}
-	for _, name := range []string{"lib", "lib64"} {
-		if target, err := os.Readlink("/" + name); err == nil {
-			w.link(name, target)
-			place.there[name] = true
-		}
-	}
+	place := newPlacing(w)
 	for _, path := range paths {
 		place.file(path)
 	}
@@ -74,49 +62,4 @@ func output(t testing.TB, name string, args ...string) string {
 		t.Fatal(err)
 	}
 	return string(out)
-}
-
-// placing puts files of this machine at their places in an archive, once each.
-type placing struct {
-	w     *writer
-	there map[string]bool
-}
-
-func (p placing) file(path string) {
-	p.w.t.Helper()
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		p.w.t.Fatal(err)
-	}
-	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
-	if err != nil {
-		p.w.t.Fatal(err)
-	}
-	if name := filepath.Join(parent, filepath.Base(path)); name != real && p.make(name) {
-		p.w.link(name[1:], real)
-	}
-	if !p.make(real) {
-		return
-	}
-	content, err := os.ReadFile(real)
-	if err != nil {
-		p.w.t.Fatal(err)
-	}
-	p.w.file(real[1:], 0o755, content)
-}
-
-// make makes the directories above a file that is not there yet.
-func (p placing) make(path string) bool {
-	name := path[1:]
-	if p.there[name] {
-		return false
-	}
-	p.there[name] = true
-	for i := range name {
-		if name[i] == '/' && !p.there[name[:i]] {
-			p.there[name[:i]] = true
-			p.w.dir(name[:i], 0o755, 0)
-		}
-	}
-	return true
 }
