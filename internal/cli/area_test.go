@@ -74,7 +74,7 @@ func TestAStrangersCleanupTakesNothingOfASession(t *testing.T) {
 		driver := strings.TrimPrefix(name, all.Native+":")
 		_, ofSession := keep(t, state, driver, hour, 24*time.Hour)
 		var o server.Options
-		served, _, err := a.openServed(t.Context(), name, &o)
+		served, _, err := a.openServed(t.Context(), name, 0, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

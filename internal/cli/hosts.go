@@ -53,6 +53,7 @@ type machineLine struct {
 	SessionID  string `json:"session_id"`
 	OwnerPID   int64  `json:"owner_pid"`
 	Owned      bool   `json:"owned"`
+	Waits      bool   `json:"waits,omitzero"` // it is nobody's yet
 	RootImage  string `json:"root_image"`
 	CreatedAt  string `json:"created_at"`
 	ExpiresAt  string `json:"expires_at"`
@@ -67,7 +68,7 @@ func (a *app) psCommand() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "ps", Short: "List the machines on this host", Args: noArguments,
-		Long:    "List the machines on this host, of any process. One whose owner is gone is an\norphan; checkfu sweep removes it.",
+		Long:    "List the machines on this host, of any process. One whose owner is gone is an\norphan; checkfu sweep removes it. One that waits was started ahead of any run\n(checkfu provider serve --warm).",
 		Example: "  checkfu ps\n  checkfu ps --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			doc := psDocument{Schema: "checkfu.ps.v1"}
@@ -76,7 +77,7 @@ func (a *app) psCommand() *cobra.Command {
 				for _, m := range list {
 					doc.Machines = append(doc.Machines, machineLine{
 						InstanceID: string(m.InstanceID), Provider: o.Name, RunID: m.RunID, SessionID: m.SessionID,
-						OwnerPID: m.OwnerPID, Owned: m.Owned, RootImage: m.RootImage,
+						OwnerPID: m.OwnerPID, Owned: m.Owned, Waits: m.Waits, RootImage: m.RootImage,
 						CreatedAt: string(m.CreatedAt), ExpiresAt: string(m.ExpiresAt),
 					})
 				}
@@ -95,7 +96,11 @@ func (a *app) psCommand() *cobra.Command {
 				if m.Owned {
 					owner = fmt.Sprintf("pid %d", m.OwnerPID)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", argument.Printable(m.InstanceID), m.Provider, owner, argument.Printable(m.RunID), m.CreatedAt, m.ExpiresAt, argument.Printable(m.RootImage))
+				run := argument.Printable(m.RunID)
+				if m.Waits {
+					run = "(waits)"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", argument.Printable(m.InstanceID), m.Provider, owner, run, m.CreatedAt, m.ExpiresAt, argument.Printable(m.RootImage))
 			}
 			return errors.Join(w.Flush(), err)
 		},

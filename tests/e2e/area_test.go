@@ -51,10 +51,10 @@ func TestNoTestAndNoCallerSweepsASession(t *testing.T) {
 }
 
 // serve serves a provider until ended is called, which wants it to end well.
-func serve(t *testing.T, provider string) (target string, ended func()) {
+func serve(t *testing.T, provider string, more ...string) (target string, ended func()) {
 	t.Helper()
 	target = "unix:" + filepath.Join(t.TempDir(), "s")
-	server := command(t, "provider", "serve", "--provider", provider, "--listen", target)
+	server := command(t, append([]string{"provider", "serve", "--provider", provider, "--listen", target}, more...)...)
 	out, err := server.StdoutPipe()
 	if err == nil {
 		err = server.Start()

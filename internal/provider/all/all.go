@@ -124,6 +124,9 @@ type Options struct {
 	Uplink uplink.Host
 	// Model leases a model route to every machine; nil leases none.
 	Model func(context.Context, sandbox.ProvisionRequest) (*native.Lease, error)
+	// Warm starts machines before they are asked for; the zero value starts none. The
+	// memory provider has no machines and ignores it.
+	Warm native.Warm
 	// Registries are where packages come from, in the operator's words; nil is what
 	// RegistriesFile in Dir says, if there is one.
 	Registries *recipe.Registries
@@ -201,10 +204,12 @@ func Open(name string, o Options) (*Opened, error) {
 	opened.Dir = o.Area.dir(o.Dir, with.instances.Name())
 	// A provider without packages is one all the same.
 	opened.Builder, opened.noBuilder = builder(o, with.builds, guest)
-	p, err := native.New(native.Options{Builder: opened.Builder, Dir: opened.Dir, Driver: with.instances, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true, Live: o.Live, Cold: o.Cold})
+	p, err := native.New(native.Options{Builder: opened.Builder, Dir: opened.Dir, Driver: with.instances, Images: o.Images, Init: guest, Egress: egress(o), Uplink: &o.Uplink, Model: model(o), Durable: true, Live: o.Live, Cold: o.Cold, Warm: o.Warm})
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
+	closeDrivers := opened.Close
+	opened.Close = func() error { return errors.Join(p.Close(), closeDrivers()) }
 	opened.Provider, opened.Host = p, p
 	if opened.Envelope, err = p.Capabilities(context.Background()); err != nil {
 		return nil, errors.Join(err, opened.Close())

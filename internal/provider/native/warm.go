@@ -20,7 +20,7 @@ import (
 type Warm struct {
 	Each     int           // machines that wait for requests of one shape; 0 is no pool
 	Shapes   int           // shapes that machines wait for, those that were asked for last; 0 is 4
-	Machines int           // machines that wait in all; 0 is 16
+	Machines int           // machines that wait in all; 0 is as many as those are
 	Memory   int64         // bytes that they may hold together, by what their cgroups count; 0 is 512 MiB
 	Life     time.Duration // after which one that waits is ended, and a shape that nobody asks for is forgotten; 0 is 10 minutes
 	Quiet    time.Duration // for which no provision or activation may have been under way before one is started; 0 is 250 ms
@@ -44,7 +44,7 @@ func (w Warm) complete() (Warm, error) {
 		}
 	}
 	w.Shapes = orElse(w.Shapes, 4)
-	w.Machines = orElse(w.Machines, 16)
+	w.Machines = orElse(w.Machines, w.Each*w.Shapes)
 	w.Memory = orElse(w.Memory, 512<<20)
 	w.Life = orElse(w.Life, 10*time.Minute)
 	w.Quiet = orElse(w.Quiet, 250*time.Millisecond)
