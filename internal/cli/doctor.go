@@ -91,6 +91,7 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 					how = "cannot be had here: " + argument.OneLine(err.Error())
 				}
 				doc.Notes = append(doc.Notes, "snapshots of durable machines: "+how)
+				doc.Notes = append(doc.Notes, packagesNote(o.Packages(cmd.Context())))
 			}
 			_ = o.Close() // what this person may not remove is another's
 		}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/cli/argument"
+	"github.com/checkfu/checkfu/internal/egress/policy"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/provider/native"
 	"github.com/checkfu/checkfu/internal/provider/native/recipe"
@@ -76,21 +76,32 @@ func (a *app) install(ctx context.Context, o *all.Opened, spec runner.Spec, stop
 	return a.materialize(ctx, o, spec.Image, spec.Packages)
 }
 
+// packagesNote is what doctor says of packages.
+func packagesNote(err error) string {
+	if err != nil {
+		return "--package cannot be had here: " + argument.OneLine(err.Error())
+	}
+	var names []string
+	for _, m := range recipe.Managers() {
+		names = append(names, string(m))
+	}
+	return "--package installs packages of " + strings.Join(names, ", ")
+}
+
 // explainBuild says what to do about a package that could not be installed.
 func explainBuild(e *native.BuildError) error {
-	said := strings.Join(e.Output, "\n")
-	hint := ""
-	switch {
-	case strings.Contains(said, "Received HTTP code 403") || strings.Contains(said, "CONNECT tunnel failed, response 403") || strings.Contains(said, "tunneling socket could not be established"):
-		hint = "its registry was not let through: name its host, or pin its address, in " + filepath.Join("STATE", all.RegistriesFile) + " or --registries (see docs/packages.md)"
-	case strings.Contains(e.Reason, "the image has no"):
-	default:
-		hint = "check the name and the version"
+	for _, r := range e.Refused {
+		switch policy.Reason(r.Reason) {
+		case policy.ReasonAnswerNotPublic, policy.ReasonAnswerNotPinned:
+			return &hinted{e, "pin the addresses of " + r.Host + " in " + all.RegistriesFile + " of the state directory, or in the file of --registries"}
+		case policy.ReasonNotAllowlisted, policy.ReasonPortNotAllowlisted:
+			return &hinted{e, "name that host for its manager in " + all.RegistriesFile + " of the state directory, or in the file of --registries, if its packages are trusted"}
+		}
 	}
-	if hint == "" {
+	if strings.Contains(e.Reason, "the image has no") {
 		return e
 	}
-	return &hinted{e, hint}
+	return &hinted{e, "check the name and the version"}
 }
 
 // hinted is an error with what to do about it.

@@ -80,10 +80,11 @@ type BuildProgress struct {
 
 // BuildError says which packages could not be installed.
 type BuildError struct {
-	Packages []string // as people write them: "apt:jq@1.6"
-	Reason   string   // what happened, one line
-	Output   []string // the last lines that were written, printable, at most keptLines
-	Err      error    // the cause, where there is one beyond the reason
+	Packages []string  // as people write them: "apt:jq@1.6"
+	Reason   string    // what happened, one line
+	Output   []string  // the last lines that were written, printable, at most keptLines
+	Refused  []Refusal // what the guard of the build let not through, most frequent first
+	Err      error     // the cause, where there is one beyond the reason
 }
 
 // Error is one line. What the packages' own programs wrote is quoted.
@@ -99,6 +100,7 @@ func (e *BuildError) Error() string {
 			fmt.Fprintf(&b, " %q", line)
 		}
 	}
+	b.WriteString(refusedText(e.Refused))
 	return b.String()
 }
 

@@ -198,7 +198,7 @@ func (b *Builder) step(ctx context.Context, in *instance, r recipe.Recipe, j job
 	proc, err := in.machine.Exec(ctx, machine.Command{Argv: s.Argv, Env: buildEnvironment(in, r), Dir: s.Dir, Stdout: write, Stderr: write})
 	write.Close()
 	failed := func(reason string, cause error) error {
-		return &BuildError{Packages: names, Reason: reason, Output: said.last(read), Err: cause}
+		return &BuildError{Packages: names, Reason: reason, Output: said.last(read), Refused: b.refused(ctx, in), Err: cause}
 	}
 	if start, ok := errors.AsType[*machine.StartError](err); ok {
 		if s.Missing != "" && errors.Is(start.Err, fs.ErrNotExist) {
