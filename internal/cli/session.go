@@ -64,6 +64,7 @@ type sessionLine struct {
 	ExpiresAt  string `json:"expires_at,omitzero"`
 	KeepMillis int64  `json:"keep_ms,omitzero"`     // how long a pause keeps it; 0 is not at all
 	SnapshotID string `json:"snapshot_id,omitzero"` // what it is, or falls back to
+	Live       bool   `json:"live,omitzero"`        // of one that is paused: its processes are kept too
 	DiskBytes  int64  `json:"disk_bytes,omitzero"`  // of what is kept, and of a durable machine's files
 	// Egress is what the guard decided in all, of a session that has ended.
 	Egress *runner.Egress `json:"egress,omitzero"`

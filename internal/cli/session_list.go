@@ -106,6 +106,7 @@ func (s *store) tell(l keeper.Listed, line *sessionLine) {
 		line.State = string(keeper.StateLost) // it has expired, or was destroyed
 	}
 	if line.State != string(keeper.StateLost) {
+		line.Live = l.State == keeper.StatePaused && s.live(l.SessionID, l.Snapshot.SnapshotID)
 		return
 	}
 	line.SnapshotID = ""
@@ -126,7 +127,11 @@ func (a *app) printSessions(lines []sessionLine) error {
 		if s.KeepMillis > 0 {
 			disk = argument.Bytes(s.DiskBytes)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.SessionID, s.State, s.Provider, process,
+		state := s.State
+		if s.Live {
+			state += ", live"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.SessionID, state, s.Provider, process,
 			since(now, s.CreatedAt), until(now, s.ExpiresAt), disk, argument.Printable(s.RootImage))
 	}
 	return w.Flush()

@@ -58,3 +58,13 @@ func releaseLiveOf(host all.Host) keeper.LiveReleaser {
 	}
 	return host.ReleaseLive
 }
+
+// live is whether a snapshot of a session has the processes of its machine.
+func (s *store) live(id string, of sandbox.SnapshotID) bool {
+	for _, k := range s.snapshots[id] {
+		if k.Snapshot.SnapshotID == of {
+			return k.Live
+		}
+	}
+	return false
+}
