@@ -103,12 +103,38 @@ func TestDerive_WhatAMachineChangedAndNothingElse(t *testing.T) {
 		t.Errorf("%+v\n%s", img, diff)
 	}
 
+	// Of a base that is unpacked a derived tree is links; without one it is the same.
+	unpacked := func() (root *Root, kept unix.Stat_t) {
+		r, err := s.Rootfs(t.Context(), img.Digest)
+		must(t, err, unix.Lstat(r.Path+"/keep", &kept), s.Verify(t.Context(), img.Digest))
+		return r, kept
+	}
+	under, err := s.Rootfs(t.Context(), base.Digest)
+	must(t, err)
+	var below unix.Stat_t
+	must(t, unix.Lstat(under.Path+"/keep", &below))
+	r, kept := unpacked()
+	linked := r.TreeDigest
+	if kept.Ino != below.Ino {
+		t.Errorf("no link: %d and %d", kept.Ino, below.Ino)
+	}
+	must(t, s.Verify(t.Context(), base.Digest))
+	var times [2]unix.Stat_t
+	must(t, unix.Lstat(under.Path+"/cache", &times[0]), unix.Lstat(r.Path+"/cache", &times[1]))
+	if times[0].Mtim != times[1].Mtim || times[0].Ino == times[1].Ino {
+		t.Errorf("%+v", times)
+	}
+	r.Release()
+	under.Release()
+	must(t, os.RemoveAll(s.rootPath(img.Digest)))
+
 	// The base may go: what is on top of it holds all that it needs.
 	must(t, s.Remove(t.Context(), base.Digest))
-	r, err := s.Rootfs(t.Context(), img.Digest)
-	must(t, err)
+	r, _ = unpacked()
 	defer r.Release()
-	must(t, s.Verify(t.Context(), img.Digest))
+	if r.TreeDigest != linked {
+		t.Errorf("%s, and of links %s", r.TreeDigest, linked)
+	}
 	var got []string
 	must(t, filepath.WalkDir(r.Path, func(p string, _ os.DirEntry, err error) error {
 		if p != r.Path {

@@ -201,7 +201,15 @@ func (s *Store) fill(ctx context.Context, img *stored, dir string) error {
 	for _, l := range img.manifest.Layers {
 		total += l.Size
 	}
+	shared, err := s.shareBase(ctx, img, u)
+	if err != nil {
+		return err
+	}
 	for i, l := range img.manifest.Layers {
+		if i < shared {
+			done += l.Size
+			continue
+		}
 		err := func() error {
 			f, err := os.Open(s.blobPath(l.Digest))
 			if err != nil {
