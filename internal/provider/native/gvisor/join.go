@@ -65,8 +65,8 @@ func joinOne(dir string) error {
 // that it made itself: how many CPUs and how much memory the guest is shown.
 // The limits themselves are the cgroup's; it is the one that this process is in.
 func sentryArgs(args []string) ([]string, error) {
-	if !slices.Contains(args, "--cpu-num-from-quota=true") {
-		return args, nil // no cgroup was made
+	if slices.Contains(args, "--cpu-num-from-quota=false") {
+		return args, nil // no cgroup was made, see flags
 	}
 	total := slices.Index(args, "--total-memory") + 1
 	if slices.Contains(args, "--cpu-num") || total == 0 || total >= len(args)-1 {

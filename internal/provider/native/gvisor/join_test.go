@@ -57,6 +57,7 @@ func TestSentryArgs(t *testing.T) {
 		{"runsc-sandbox", "boot", "--total-memory"},
 		{"runsc-sandbox", "boot", "--total-memory", "1"},
 		{"runsc-sandbox", "boot", "--cpu-num", "2", "--total-memory", "1", "id"},
+		{"runsc-sandbox", "--cpu-num-from-quota=false", "boot", "--total-memory", "1", "id"},
 	} {
 		got, err := sentryArgs(args)
 		if err != nil || !slices.Equal(got, args) {
