@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -131,14 +132,27 @@ func (a *app) imageList() *cobra.Command {
 					return err
 				}
 				w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
-				fmt.Fprintln(w, "REFERENCE\tPLATFORM\tSIZE\tCREATED")
+				fmt.Fprintln(w, "REFERENCE\tPLATFORM\tSIZE\tCREATED\tPACKAGES")
 				for _, i := range images {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", argument.Printable(i.Reference), argument.Printable(i.Platform), argument.Bytes(i.Size), i.Created.UTC().Format(time.DateOnly))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", argument.Printable(i.Reference), argument.Printable(i.Platform), argument.Bytes(i.Size), i.Created.UTC().Format(time.DateOnly), packagesOf(i))
 				}
 				return w.Flush()
 			})
 		},
 	}
+}
+
+// packagesOf says what a derived image has beside its base; "" for any other image.
+func packagesOf(i image.Image) string {
+	if i.Derivation == nil {
+		return ""
+	}
+	const most = 4
+	names, more := i.Derivation.Packages, ""
+	if len(names) > most {
+		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return argument.Printable(strings.Join(names, " ")) + more
 }
 
 func (a *app) imageRemove() *cobra.Command {
@@ -162,7 +176,7 @@ that a machine runs on stays in any case.`,
 				if err != nil {
 					return err
 				}
-				err = store.RemoveUnused(ctx, found.Digest, func() error { return a.unused(cmd, dir, found.Digest, pruneDocument{}) })
+				err = store.RemoveUnused(ctx, found.Digest, func() error { return a.unused(cmd, dir, []image.Image{found}, found.Digest, pruneDocument{}) })
 				if errors.Is(err, image.ErrInUse) {
 					return fmt.Errorf("%s: a machine or a paused session needs it, see checkfu session ls; with --force a paused one does not count: %w", argument.Printable(args[0]), err)
 				}

@@ -34,6 +34,8 @@ and after:
   runs of the history that are older than --older-than and not under way
   images that no machine and no session uses, live or paused, and that have a newer
     one of the same name; with --all-images also those that have none
+  images with packages, likewise, that nobody can ask for any more: their base is
+    gone, or another version of checkfu made them; they are built again when needed
 
 An image that anything holds stays, and so does every one while there is a session
 whose record cannot be read, or a snapshot of no session here: it could be of any.`,

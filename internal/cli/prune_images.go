@@ -13,6 +13,7 @@ import (
 	"github.com/checkfu/checkfu/internal/image"
 	"github.com/checkfu/checkfu/internal/keeper"
 	"github.com/checkfu/checkfu/internal/provider/all"
+	"github.com/checkfu/checkfu/internal/provider/native"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -37,7 +38,7 @@ func (a *app) pruneImages(cmd *cobra.Command, dir string, f pruneFlags, doc *pru
 	}
 	var failures []error
 	for _, digest := range candidates(ctx, store, images, f.allImages) {
-		unused := func() error { return a.unused(cmd, dir, digest, going) }
+		unused := func() error { return a.unused(cmd, dir, images, digest, going) }
 		err := unused()
 		if errors.Is(err, image.ErrInUse) {
 			continue
@@ -66,10 +67,10 @@ type unsureError struct{ why string }
 
 func (e *unsureError) Error() string { return "what is in use cannot be known: " + e.why }
 
-// unused is nil when no machine and no session has the image of a digest, but those of
-// going.
+// unused is nil when no machine and no session has the image of a digest, which is one
+// of images, but those of going.
 // Errors: image.ErrInUse; *unsureError; the operating system's.
-func (a *app) unused(cmd *cobra.Command, dir, digest string, going pruneDocument) error {
+func (a *app) unused(cmd *cobra.Command, dir string, images []image.Image, digest string, going pruneDocument) error {
 	used, why, err := a.usedImages(cmd, dir, going)
 	switch {
 	case err != nil:
@@ -79,17 +80,30 @@ func (a *app) unused(cmd *cobra.Command, dir, digest string, going pruneDocument
 	case used[digest]:
 		return image.ErrInUse
 	}
+	for _, i := range images {
+		if d := i.Derivation; d != nil && i.Digest == digest && used[derived(d.Base, d.Profile)] {
+			return image.ErrInUse
+		}
+	}
 	return nil
 }
 
+// derived names, among the images in use, the one that was derived from a base for a
+// profile.
+func derived(base, profile string) string { return base + " for " + profile }
+
 // candidates are the digests of images that could go: with any name that names
-// nothing newer, an image stays.
+// nothing newer, an image stays, but a derived one only for as long as somebody can
+// ask for it.
 func candidates(ctx context.Context, store *image.Store, images []image.Image, all bool) []string {
 	var digests []string
 	newest := map[string]bool{}
 	for _, i := range images {
 		if !slices.Contains(digests, i.Digest) {
 			digests = append(digests, i.Digest)
+		}
+		if d := i.Derivation; d != nil && (d.Materialization != native.MaterializationRevision || !held(images, d.Base)) {
+			continue
 		}
 		name, _, _ := strings.Cut(i.Reference, "@")
 		if found, err := store.Resolve(ctx, name); err != nil || found.Digest == i.Digest {
@@ -102,6 +116,11 @@ func candidates(ctx context.Context, store *image.Store, images []image.Image, a
 	return slices.DeleteFunc(digests, func(d string) bool { return newest[d] })
 }
 
+// held reports whether an image of a digest is among images.
+func held(images []image.Image, digest string) bool {
+	return slices.ContainsFunc(images, func(i image.Image) bool { return i.Digest == digest })
+}
+
 func referenceOf(images []image.Image, digest string) string {
 	for _, i := range images {
 		if i.Digest == digest {
@@ -111,8 +130,8 @@ func referenceOf(images []image.Image, digest string) string {
 	return digest
 }
 
-// usedImages are the digests of images that machines and sessions have, but those of
-// going. why is not empty where that cannot be known.
+// usedImages are the digests of images that machines and sessions have, and the
+// derived ones of paused sessions by derived, but those of going. why is not empty where that cannot be known.
 func (a *app) usedImages(cmd *cobra.Command, dir string, going pruneDocument) (used map[string]bool, why string, err error) {
 	used = map[string]bool{}
 	known := map[string]bool{} // sessions whose image is
@@ -151,6 +170,7 @@ func (a *app) usedImages(cmd *cobra.Command, dir string, going pruneDocument) (u
 		}
 		if s.Instance != nil {
 			used[string(sandbox.ImageDigest(s.Instance.RootImage))] = true
+			used[derived(string(sandbox.ImageDigest(s.Instance.RootImage)), string(s.Instance.Materialization.ProfileDigest))] = true
 			known[s.SessionID] = true
 		}
 	}

@@ -42,7 +42,8 @@ func pausedSession(t *testing.T, state, id, root string, until time.Duration) sa
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(h.Pause(sandbox.Instance{RootImage: root, SessionID: id}, ref), h.Close()); err != nil {
+	instance := sandbox.Instance{RootImage: root, SessionID: id, Materialization: sandbox.Materialization{ProfileDigest: ref.ProfileDigest}}
+	if err := errors.Join(h.Pause(instance, ref), h.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return ref.SnapshotID

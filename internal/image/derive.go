@@ -29,6 +29,8 @@ type Derivation struct {
 	Base string `json:"base"`
 	// Profile is the profile digest that the image stands for.
 	Profile string `json:"profile"`
+	// Materialization is the revision of how it was made: no other asks for it.
+	Materialization string `json:"materialization"`
 	// Packages are what was added, as people write them: "apt:jq@1.6-2.1".
 	Packages []string `json:"packages"`
 }

@@ -218,7 +218,7 @@ func newJob(profile sandbox.Profile, platform sandbox.Platform) (job, error) {
 	}
 	return job{
 		base: base, packages: slices.Clone(profile.Packages),
-		derived: image.Derivation{Key: canonical.Digest(key), Base: string(base), Profile: string(digest), Packages: packageNames(profile.Packages)},
+		derived: image.Derivation{Key: canonical.Digest(key), Base: string(base), Profile: string(digest), Materialization: MaterializationRevision, Packages: packageNames(profile.Packages)},
 	}, nil
 }
 
