@@ -27,7 +27,10 @@ func cgroupDirs(name string) []string {
 
 // processes returns the pids that belong to a machine, or with "" to anything
 // of this bench: members of its cgroup, and what its command line names.
-func (w *world) processes(id string) []int {
+func (w *world) processes(id string) []int { return w.processesAmong(id, commandLines()) }
+
+// processesAmong is processes for who has the command lines already.
+func (w *world) processesAmong(id string, lines map[int][]byte) []int {
 	pids := map[int]bool{}
 	for _, top := range cgroupDirs(filepath.Join(w.parent, id)) {
 		filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
@@ -46,11 +49,8 @@ func (w *world) processes(id string) []int {
 	if id == "" {
 		mark = w.dir
 	}
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range all {
-		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
-		text, err := os.ReadFile(path)
-		if err == nil && pid != os.Getpid() && bytes.Contains(text, []byte(mark)) {
+	for pid, text := range lines {
+		if pid != os.Getpid() && bytes.Contains(text, []byte(mark)) {
 			pids[pid] = true
 		}
 	}
@@ -60,6 +60,19 @@ func (w *world) processes(id string) []int {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// commandLines reads how every process of the host was started.
+func commandLines() map[int][]byte {
+	lines := map[int][]byte{}
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
+		if text, err := os.ReadFile(path); err == nil {
+			lines[pid] = text
+		}
+	}
+	return lines
 }
 
 // mountsBelow returns the mount points in a directory, the last mounted first.

@@ -63,38 +63,52 @@ func (w *world) idle(ctx context.Context, driver string, bound float64) (err err
 		ids = append(ids, string(id))
 	}
 	availableAfter, selfAfter := available(ctx), ownPSS()
-	var processes, kernel, charged float64
-	var pids []int
-	parts := map[string]float64{}
-	for _, id := range ids {
-		for _, pid := range w.processes(id) {
-			size := pss(strconv.Itoa(pid))
-			processes += size
-			parts[program(pid)] += size
-			pids = append(pids, pid)
-		}
-		kernel += kernelMemory(filepath.Join(w.parent, id))
-		charged += cgroupNumber(filepath.Join(w.parent, id), "memory.usage_in_bytes", "memory.current")
-	}
-	cpuBefore, selfBegin := sumCPU(pids), ownCPU()
+	f := w.footprint(ids)
+	cpuBefore, selfBegin := sumCPU(f.pids), ownCPU()
 	if err := pause(ctx, idleSeconds*time.Second); err != nil {
 		return err
 	}
 	selfCPU := ownCPU() - selfBegin
-	cpu := sumCPU(pids) - cpuBefore + selfCPU
+	cpu := sumCPU(f.pids) - cpuBefore + selfCPU
 
 	const mb = 1e6
 	// Below zero where text that was ours alone is now shared.
 	own := selfAfter - selfBefore
 	percent := 100 * cpu.Seconds() / idleSeconds / idlers
 	w.rep.add(
-		line{what: driver + ": memory of an idle sandbox, by its parts", unit: "MB", ours: samples{(processes + own + kernel) / idlers / mb}, bound: bound,
-			note: fmt.Sprintf("PSS of %sour own process %.2f; kernel %.2f; its memory cgroup says %.2f", shares(parts, idlers*mb), own/idlers/mb, kernel/idlers/mb, charged/idlers/mb)},
+		line{what: driver + ": memory of an idle sandbox, by its parts", unit: "MB", ours: samples{(f.processes + own + f.kernel) / idlers / mb}, bound: bound,
+			note: fmt.Sprintf("PSS of %sour own process %.2f; kernel %.2f; its memory cgroup says %.2f", shares(f.parts, idlers*mb), own/idlers/mb, f.kernel/idlers/mb, f.charged/idlers/mb)},
 		line{what: driver + ": memory of an idle sandbox, by MemAvailable", unit: "MB", ours: samples{(availableBefore - availableAfter) / idlers / mb}, bound: bound},
 		line{what: driver + ": idle CPU of a sandbox", unit: "% of a core", ours: samples{percent}, bound: 0.1,
 			note: fmt.Sprintf("%d sandboxes used %.1f ms and our own process %.1f ms in %d s", idlers, millis(cpu-selfCPU), millis(selfCPU), idleSeconds)},
 	)
 	return nil
+}
+
+// footprint is what some sandboxes hold of the machine's memory, in bytes, all together.
+type footprint struct {
+	processes float64            // PSS of their processes
+	parts     map[string]float64 // the same by program
+	kernel    float64            // what the kernel holds for them
+	charged   float64            // what their memory cgroups say
+	pids      []int
+}
+
+func (w *world) footprint(ids []string) footprint {
+	f := footprint{parts: map[string]float64{}}
+	lines := commandLines()
+	for _, id := range ids {
+		for _, pid := range w.processesAmong(id, lines) {
+			size := pss(strconv.Itoa(pid))
+			f.processes += size
+			f.parts[program(pid)] += size
+			f.pids = append(f.pids, pid)
+		}
+		group := filepath.Join(w.parent, id)
+		f.kernel += kernelMemory(group)
+		f.charged += cgroupNumber(group, "memory.usage_in_bytes", "memory.current")
+	}
+	return f
 }
 
 // program names the program of a process as it was started.

@@ -46,6 +46,8 @@ var benches = []bench{
 	{"conformance", conformanceRuns},
 	{"many", manyAtOnce},
 	{"idle", idleCost},
+	{"crowd-runsc", crowdRunsc},
+	{"crowd-runc", crowdRunc},
 	{"unpack", unpackImage},
 	{"stream", streamOutput},
 	{"patch", patchRepository},
