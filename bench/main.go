@@ -62,6 +62,7 @@ var benches = []bench{
 	{"snapshot-copied", snapshotCopied},
 	{"snapshot-shared", snapshotShared},
 	{"durable", durableSessions},
+	{"live", liveState},
 	{"egress-connect", egressConnect},
 	{"egress-bulk", egressBulk},
 	{"egress-tunnels", egressTunnels},

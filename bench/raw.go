@@ -35,7 +35,7 @@ func dispatchRaw() {
 	}
 	commands := map[util.SubCommand]string{}
 	for _, c := range []util.SubCommand{
-		new(cmd.Create), new(cmd.Delete), new(cmd.Exec), new(cmd.Kill), new(cmd.Run), new(cmd.Start), new(cmd.State), new(cmd.Wait),
+		new(cmd.Checkpoint), new(cmd.Create), new(cmd.Delete), new(cmd.Exec), new(cmd.Kill), new(cmd.Restore), new(cmd.Run), new(cmd.Start), new(cmd.State), new(cmd.Wait),
 		new(sentrycmd.Boot), new(cmd.Gofer), new(sentrycmd.Umount),
 	} {
 		commands[c] = ""
