@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // open makes a provider on this host a target, over a state directory of its
 // own with a busybox image.
-func open(t *testing.T, name string) conformance.Target {
+func open(t *testing.T, name string, change ...func(*all.Options)) conformance.Target {
 	t.Helper()
 	dir := t.TempDir()
 	for at := dir; at != "/tmp" && at != "/"; at = filepath.Dir(at) {
@@ -56,7 +56,11 @@ func open(t *testing.T, name string) conformance.Target {
 	}
 	t.Cleanup(func() { _ = network.Close() })
 	guards := native.Egress{Resolver: network.Resolver(), Within: network.Within}
-	opened, err := all.Open(name, all.Options{Dir: dir, Images: store, Egress: guards})
+	o := all.Options{Dir: dir, Images: store, Egress: guards}
+	for _, c := range change {
+		c(&o)
+	}
+	opened, err := all.Open(name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +68,17 @@ func open(t *testing.T, name string) conformance.Target {
 		if err := opened.Close(); err != nil {
 			t.Error(err)
 		}
+		if left := lab.Census(dir); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
 	})
+	census := func(context.Context) ([]string, error) { return lab.Census(dir), nil }
+	if o.Warm.Each > 0 {
+		census = func(ctx context.Context) ([]string, error) { return claimed(ctx, dir, opened) }
+	}
 	return conformance.Target{
 		Name: "builtin:" + name, Provider: opened.Provider, Image: "busybox@" + imported.Digest, Network: network,
-		Census: func(context.Context) ([]string, error) { return lab.Census(dir), nil },
+		Census: census,
 	}
 }
 
