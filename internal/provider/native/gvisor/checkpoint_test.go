@@ -134,6 +134,10 @@ func TestLive_ClonesGoOn(t *testing.T) {
 		if second.since < first.since || first.since < before.since {
 			t.Errorf("clone %d: its monotonic clock goes back: %d, %d after %d", i, first.since, second.since, before.since)
 		}
+		// Both of one moment: it counts what lies between.
+		if gap := (first.wall - before.wall) - (first.since - before.since); gap < -5000 || gap > 5000 {
+			t.Errorf("clone %d: its monotonic clock is %d ms behind the time of day", i, gap)
+		}
 		for _, random := range []string{first.uuid, first.urandom, second.uuid, second.urandom} {
 			if seen[random] {
 				t.Errorf("clone %d: %s was seen before", i, random)
@@ -188,12 +192,14 @@ func refused(t testing.TB, m *gvisorMachine) machine.Cause {
 }
 
 // TestLive_WhatIsHeld shows that what is hard to write down is, and works afterwards:
-// a deleted file that is open, sockets with and without a name, a FIFO (B27).
+// a deleted file that is open, sockets with and without a name, connections between
+// programs, a FIFO (B27).
 func TestLive_WhatIsHeld(t *testing.T) {
 	for _, c := range []struct{ hold, held, after, says string }{
 		{"deleted", "of a deleted file", "ls /home", "log\n"},
 		{"socket", "", "attack dial /home/socket", "hello\n"},
 		{"abstract", "", "attack dial @abstract", "hello\n"},
+		{"connected", "tcpunix", "ls /home", "echo\nlog\n"},
 		{"fifo", "", "echo x > /home/fifo; read x < /home/fifo; echo $x", "x\n"},
 	} {
 		t.Run(c.hold, func(t *testing.T) {

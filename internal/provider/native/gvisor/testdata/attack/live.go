@@ -57,6 +57,10 @@ func live(megabytes, hold string) {
 	if err != nil {
 		fail(err)
 	}
+	var connected []net.Conn
+	if hold == "connected" {
+		connected = []net.Conn{echoing("tcp", "127.0.0.1:7001"), echoing("unix", "/home/echo")}
+	}
 	var count atomic.Int64
 	go func() {
 		for range time.Tick(time.Millisecond) {
@@ -84,6 +88,17 @@ func live(megabytes, hold string) {
 			n, _ := held.ReadAt(b, 0)
 			text = string(b[:n])
 		}
+		for _, e := range connected {
+			e.SetDeadline(time.Now().Add(20 * time.Second))
+			b := make([]byte, 8)
+			if _, err := e.Write([]byte(e.RemoteAddr().Network())); err != nil {
+				text += err.Error()
+			}
+			n, err := e.Read(b)
+			if text += string(b[:n]); err != nil {
+				text += err.Error()
+			}
+		}
 		host, _ := os.Hostname()
 		fmt.Fprintf(c, "count=%d whole=%t uuid=%x urandom=%x seeded=%x wall=%d since=%d pid=%d host=%s held=%q",
 			count.Load(), bytes.Equal(whole, memory), id, raw, seeded.Uint64(), time.Now().UnixMilli(), time.Since(began).Milliseconds(), os.Getpid(), host, text)
@@ -108,6 +123,26 @@ func greet(network, address string) error {
 		}
 	}()
 	return nil
+}
+
+// echoing is a connection to who says again what it is told.
+func echoing(network, address string) net.Conn {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		fail(err)
+	}
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			fail(err)
+		}
+		io.Copy(c, c)
+	}()
+	c, err := net.Dial(network, address)
+	if err != nil {
+		fail(err)
+	}
+	return c
 }
 
 func ask() {
