@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/checkfu/checkfu/internal/provider/native"
 )
 
 // phases are the parts of an instance's life, in the order of its life.
@@ -14,7 +16,11 @@ type phases struct{ provision, activate, execute, destroy samples }
 // fresh is provision, activate and the first execute of an instance. The end
 // of the instance is not on the clock; whole counts it, too.
 func (w *world) fresh(driver string, whole bool, parts *phases) side {
-	p := w.providers[driver]
+	return w.freshOf(w.providers[driver], driver, whole, parts)
+}
+
+// freshOf is fresh of an instance of p.
+func (w *world) freshOf(p *native.Provider, driver string, whole bool, parts *phases) side {
 	return func(ctx context.Context) (time.Duration, error) {
 		var marks [5]time.Time
 		marks[0] = time.Now()
@@ -27,7 +33,7 @@ func (w *world) fresh(driver string, whole bool, parts *phases) side {
 		_, err = p.Activate(ctx, id)
 		marks[2] = time.Now()
 		if err == nil {
-			err = w.run(ctx, driver, id, "/bin/true")
+			err = runOf(ctx, p, id, "/bin/true")
 		}
 		marks[3] = time.Now()
 		err = errors.Join(err, p.Destroy(context.WithoutCancel(ctx), id))

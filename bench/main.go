@@ -38,6 +38,8 @@ type bench struct {
 var benches = []bench{
 	{"first-runsc", firstRunsc},
 	{"first-runc", firstRunc},
+	{"warm-runsc", warmRunsc},
+	{"warm-runc", warmRunc},
 	{"exec-runsc", execRunsc},
 	{"exec-runc", execRunc},
 	{"stage", stageFiles},

@@ -37,7 +37,8 @@ type world struct {
 	raws    int    // containers that were started by rawStart
 
 	providers map[string]*native.Provider
-	closers   []func() error // in reverse order
+	options   map[string]native.Options // that they were opened with
+	closers   []func() error            // in reverse order
 }
 
 func newWorld(ctx context.Context, n int) (*world, error) {
@@ -48,7 +49,7 @@ func newWorld(ctx context.Context, n int) (*world, error) {
 	w := &world{
 		n: n, dir: dir, parent: fmt.Sprintf("checkfu-bench-%d", os.Getpid()), runtime: filepath.Join(dir, "runsc"),
 		rep:       &report{began: time.Now(), load: loadAverage()},
-		providers: map[string]*native.Provider{},
+		providers: map[string]*native.Provider{}, options: map[string]native.Options{},
 	}
 	if err := w.prepare(ctx); err != nil {
 		return nil, errors.Join(err, w.close())
@@ -82,7 +83,8 @@ func (w *world) prepare(ctx context.Context) error {
 	}
 	w.onClose(sentry.Close)
 	for _, d := range []machine.Driver{sentry, runc.New(runc.Options{Root: w.stateRoot("runc"), CgroupParent: "/" + w.parent})} {
-		p, err := native.New(native.Options{Dir: w.providerDir(d.Name()), Driver: d, Images: w.images, Init: init, Durable: true})
+		w.options[d.Name()] = native.Options{Dir: w.providerDir(d.Name()), Driver: d, Images: w.images, Init: init, Durable: true}
+		p, err := native.New(w.options[d.Name()])
 		if err != nil {
 			return err
 		}
@@ -159,7 +161,12 @@ func command(argv ...string) sandbox.Command {
 
 // run executes a command that must exit with 0.
 func (w *world) run(ctx context.Context, driver string, id sandbox.InstanceID, argv ...string) error {
-	s, err := w.providers[driver].Execute(ctx, id, command(argv...))
+	return runOf(ctx, w.providers[driver], id, argv...)
+}
+
+// runOf is run in a machine of p.
+func runOf(ctx context.Context, p *native.Provider, id sandbox.InstanceID, argv ...string) error {
+	s, err := p.Execute(ctx, id, command(argv...))
 	if err != nil {
 		return err
 	}
