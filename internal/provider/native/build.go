@@ -139,6 +139,10 @@ func NewBuilder(o BuilderOptions) (*Builder, error) {
 
 // Lacks says why no package can be built in here, or nil.
 func (b *Builder) Lacks(ctx context.Context) error {
+	if b.p.rootless() {
+		// Who installs is root in there, and nothing would bound what that takes.
+		return errors.New("an ordinary user's machines have no resource limits, and a build needs them; run it with sudo")
+	}
 	if b.p.opt.Egress == nil {
 		return errors.New("a build needs an egress guard, and there can be none")
 	}

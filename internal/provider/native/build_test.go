@@ -11,10 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/native/gvisor"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/sandbox"
@@ -366,6 +368,73 @@ func TestBuild_VerifiedFromOutside(t *testing.T) {
 	}
 	if _, err := p.Provision(t.Context(), packaged(p)); err == nil || !strings.Contains(err.Error(), "is not the overlay") {
 		t.Errorf("%v", err)
+	}
+}
+
+// An ordinary user's machines install nothing, and say so before anything is made.
+func TestBuild_NotWithoutLimits(t *testing.T) {
+	d, err := gvisor.New(gvisor.Options{Root: filepath.Join(t.TempDir(), "r"), CgroupParent: cgroupParent, Rootless: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Builder{p: &Provider{opt: Options{Driver: d, Egress: testGuard("", "plain")}}}
+	if err := b.Lacks(t.Context()); err == nil || !strings.Contains(err.Error(), "no resource limits") {
+		t.Error(err)
+	}
+	p := &Provider{opt: Options{Builder: b}}
+	if got := p.managers(); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
+// What is kept with its packages goes on with them, on the same image or, when that
+// was pruned, on one that is built anew.
+func TestBuild_ADurableSessionKeepsItsPackages(t *testing.T) {
+	p := newProvider(t, "runsc")
+	p.opt.Durable = true
+	p.openSnapshots()
+	if how, err := p.Keeps(t.Context()); err != nil {
+		t.Skip(how, err)
+	}
+	b := newBuilder(t, p, "echo '#!/bin/sh' >/bin/tool; echo 'echo it works' >>/bin/tool; chmod 755 /bin/tool")
+	builds := counted(b)
+	r := packaged(p)
+	r.Profile.RetentionMode = sandbox.RetentionDurable
+	id := durableInstance(t, p, r)
+	ended, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: later(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := *ended.Value.Snapshot
+	for _, pruned := range []bool{false, true} {
+		if pruned {
+			store := b.opt.Images.(*image.Store)
+			images, err := store.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range images {
+				if i.Derivation == nil {
+					continue
+				}
+				if err := store.Remove(t.Context(), i.Digest); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		again := resumed(t, p, r, ref)
+		if s := sh(t, p, again, "tool"); string(s.Stdout) != "it works\n" {
+			t.Errorf("%q %s", s.Stdout, s.Stderr)
+		}
+		if err := p.Destroy(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := builds.Load(); n != 2 {
+		t.Errorf("%d builds", n)
+	}
+	if err := p.DestroySnapshot(t.Context(), ref.SnapshotID); err != nil {
+		t.Error(err)
 	}
 }
 
