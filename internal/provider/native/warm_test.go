@@ -21,6 +21,9 @@ func warmed(t testing.TB, p *Provider, warm Warm, change ...func(*Options)) *Pro
 	t.Helper()
 	opt := p.opt
 	warm.Quiet = time.Nanosecond
+	if warm.Failed == nil {
+		warm.Failed = func(err error) { t.Error(err) }
+	}
 	opt.Warm = warm
 	for _, c := range change {
 		c(&opt)
