@@ -28,6 +28,8 @@ func activeWriteFaults() []Saboteur {
 		{ID: "W11", Fault: "aborting again is an error", Kills: "active-write.abort-idempotent/again", Wrap: transactions(abortsOnce)},
 		{ID: "W12", Fault: "a target outside every mount is accepted", Kills: "active-write.inside-mount/no-mount", Wrap: accepts(outsideMounts)},
 		{ID: "W13", Fault: "a target below another is accepted", Kills: "active-write.ancestor-conflict/refused", Wrap: accepts(belowEachOther)},
+		{ID: "W14", Fault: "a file that is no target of its transaction is taken", Kills: "active-write.publishes/declared", Wrap: transactions(takesUndeclared)},
+		{ID: "W15", Fault: "a link is taken into a batch of files", Kills: "active-write.publishes/regular", Wrap: transactions(takesLinks)},
 	}
 }
 
@@ -223,6 +225,26 @@ func losesExecutable(b begun, w *transaction) {
 			b.env.Fire()
 		}
 		f.Executable = false
+		return b.right.Stage(ctx, f)
+	}
+}
+
+func takesUndeclared(b begun, w *transaction) {
+	w.stage = func(ctx context.Context, f sandbox.FileWrite) error {
+		if !slices.Contains(b.targets, f.Path) {
+			b.env.Fire()
+			return nil
+		}
+		return b.right.Stage(ctx, f)
+	}
+}
+
+func takesLinks(b begun, w *transaction) {
+	w.stage = func(ctx context.Context, f sandbox.FileWrite) error {
+		if f.Symlink != "" {
+			b.env.Fire()
+			return nil
+		}
 		return b.right.Stage(ctx, f)
 	}
 }

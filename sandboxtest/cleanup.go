@@ -30,6 +30,8 @@ func cleanupFaults() []Saboteur {
 		{ID: "C13", Fault: "a cutoff later than now is taken for now", Kills: "cleanup.future-cutoff/refused", Wrap: sweeping(clampsCutoff)},
 		{ID: "C14", Fault: "pins over a thousand are dropped", Kills: "cleanup.honours-all-pins/last", Wrap: sweeping(dropsPins)},
 		{ID: "C15", Fault: "pins over the bound are dropped", Kills: "cleanup.too-many-pins/refused", Wrap: sweeping(dropsExcess)},
+		{ID: "C18", Fault: "a sweep returns the id of a snapshot that it kept", Kills: "cleanup.honours-pin/named", Wrap: sweeping(namesPinned)},
+		{ID: "C19", Fault: "a sweep destroys a snapshot that it does not return", Kills: "cleanup.honours-pin/returned", Wrap: sweeping(sweepsSnapshotsSilently)},
 	}
 }
 
@@ -177,6 +179,24 @@ func sweepsSilently(ctx context.Context, p sandbox.Provider, env *Env, _ *lives,
 	if len(swept.InstanceIDs) > 0 {
 		env.Fire()
 		swept.InstanceIDs = []sandbox.InstanceID{}
+	}
+	return swept, err
+}
+
+func namesPinned(ctx context.Context, p sandbox.Provider, env *Env, _ *lives, q sandbox.CleanupRequest) (sandbox.Swept, error) {
+	swept, err := p.Cleanup(ctx, q)
+	if n := len(q.PinnedSnapshots); err == nil && n == 1 {
+		env.Fire()
+		swept.SnapshotIDs = append(swept.SnapshotIDs, q.PinnedSnapshots...)
+	}
+	return swept, err
+}
+
+func sweepsSnapshotsSilently(ctx context.Context, p sandbox.Provider, env *Env, _ *lives, q sandbox.CleanupRequest) (sandbox.Swept, error) {
+	swept, err := p.Cleanup(ctx, q)
+	if len(swept.SnapshotIDs) > 0 {
+		env.Fire()
+		swept.SnapshotIDs = []sandbox.SnapshotID{}
 	}
 	return swept, err
 }

@@ -76,6 +76,23 @@ func (c *captures) of(id sandbox.InstanceID) []sandbox.Snapshot {
 	return slices.Clone(c.list[id])
 }
 
+// beside are the other snapshots of the instance that one is of.
+func (c *captures) beside(id sandbox.SnapshotID) (others []sandbox.SnapshotID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, all := range c.list {
+		if !slices.ContainsFunc(all, func(s sandbox.Snapshot) bool { return s.SnapshotID == id }) {
+			continue
+		}
+		for _, s := range all {
+			if s.SnapshotID != id {
+				others = append(others, s.SnapshotID)
+			}
+		}
+	}
+	return others
+}
+
 // issued records the id of every snapshot.
 func issued(p sandbox.Provider, ids *sync.Map) Override {
 	return Override{

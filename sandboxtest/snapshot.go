@@ -55,6 +55,7 @@ func snapshotFaults() []Saboteur {
 		Saboteur{ID: "N26", Fault: "a release settles the last capture instead of the state", Kills: "release.settles-present-state/late", Wrap: settlesOldState},
 		Saboteur{ID: "N27", Fault: "destroying a snapshot that never was is an error", Kills: "snapshot.destroy-idempotent/unknown", Wrap: unknownSnapshotErrs},
 		Saboteur{ID: "N28", Fault: "destroying a snapshot again is an error", Kills: "snapshot.destroy-idempotent/again", Wrap: secondSnapshotDestroyErrs},
+		Saboteur{ID: "N37", Fault: "destroying a snapshot takes the others of its instance", Kills: "snapshot.destroyed-is-gone/other", Wrap: destroysTheOthers},
 		Saboteur{ID: "N29", Fault: "a clone cannot be cloned", Kills: "clone.of-clone/clone", Wrap: cloneOfCloneFails},
 		Saboteur{ID: "N30", Fault: "a clone resumes in the Session of its source", Kills: "clone.other-session/refused", Wrap: resumesForOthers(
 			func(q *sandbox.ResumeRequest, clone bool) bool {
@@ -65,6 +66,19 @@ func snapshotFaults() []Saboteur {
 				return true
 			})},
 	)
+}
+
+func destroysTheOthers(p sandbox.Provider, env *Env) sandbox.Provider {
+	var c captures
+	return Override{Provider: p, SnapshotFunc: c.take(p), DestroySnapshotFunc: func(ctx context.Context, id sandbox.SnapshotID) error {
+		for _, other := range c.beside(id) {
+			env.Fire()
+			if err := p.DestroySnapshot(ctx, other); err != nil {
+				return err
+			}
+		}
+		return p.DestroySnapshot(ctx, id)
+	}}
 }
 
 func cloneDiesWithSource(p sandbox.Provider, env *Env) sandbox.Provider {

@@ -21,7 +21,7 @@ func activeWrites() []probe.Probe {
 	return []probe.Probe{
 		{
 			ID: "active-write.publishes", Suite: report.Contract, Clause: "CF-AW-01", Source: operations, Run: publishes, Requires: requires,
-			Title: "a batch that was dispatched is in the mount, new directories and permission bits included, and the workload goes on",
+			Title: "a batch of declared, regular files that was dispatched is in the mount, new directories and permission bits included, and the workload goes on",
 		},
 		{
 			ID: "active-write.all-or-nothing", Suite: report.Contract, Clause: "CF-AW-02", Source: operations, Run: allOrNothing, Requires: requires,
@@ -178,6 +178,11 @@ func publishes(t *probe.T) {
 	state, err = tx.Inspect(t.Context())
 	t.Check("committed", err == nil && state == sandbox.JournalCommitted, string(sandbox.JournalCommitted), string(state))
 	t.Check("large", w.large(), "a body of more than a megabyte, whole", "another")
+	other := w.begin(old)
+	err = other.Stage(t.Context(), sandbox.FileWrite{Path: w.open + "/" + t.Nonce(), Content: []byte(body)})
+	t.Check("declared", err != nil, "a refusal of what is no target of the transaction", "success")
+	err = other.Stage(t.Context(), sandbox.FileWrite{Path: old, Symlink: "elsewhere"})
+	t.Check("regular", err != nil, "a refusal of a link: a batch is of regular files", "success")
 }
 
 // allOrNothing lets the workload put a directory where the second file is to

@@ -264,7 +264,7 @@ func destroyedIsGone(t *probe.T) {
 	other, destroyed := capture(t, m.ID, kept), capture(t, m.ID, kept)
 	t.Need("destroy", t.Provider().DestroySnapshot(t.Context(), destroyed.SnapshotID))
 	err := resumes(t, m.Request, other)
-	t.Control("the other snapshot resumes", err == nil, err)
+	t.Check("other", err == nil, "the instance's other snapshot, which resumes", err)
 	t.Check("refused", resumes(t, m.Request, destroyed) != nil, "a refusal", "a machine")
 }
 

@@ -38,7 +38,7 @@ func sweeps() []probe.Probe {
 		},
 		{
 			ID: "cleanup.honours-pin", Suite: report.Contract, Clause: "CF-SW-05", Source: pinning, Run: honoursPin, Requires: snapshots,
-			Title: "a pinned snapshot survives every sweep by cutoff",
+			Title: "a pinned snapshot survives every sweep by cutoff, and what does not is returned",
 		},
 		{
 			ID: "cleanup.honours-all-pins", Suite: report.Contract, Clause: "CF-SW-06", Source: `contract "Bounds"`, Run: honoursAllPins, Requires: snapshots,
@@ -159,16 +159,20 @@ func honoursCutoff(t *probe.T) {
 	t.Check("younger", err == nil, "a snapshot that resumes", err)
 }
 
-// honoursPin sweeps twice: a pin holds for as long as it is given.
+// honoursPin sweeps twice: a pin holds for as long as it is given. What is swept is
+// returned, and nothing else.
 func honoursPin(t *probe.T) {
 	m := retainable(t, probe.Shape{})
 	pinned, loose := capture(t, m.ID, kept), capture(t, m.ID, kept)
 	cutoff := after(t, pinned, loose)
-	sweep(t, cutoff, pinned.SnapshotID)
-	sweep(t, cutoff, pinned.SnapshotID)
+	swept := sweep(t, cutoff, pinned.SnapshotID).SnapshotIDs
+	again := sweep(t, cutoff, pinned.SnapshotID).SnapshotIDs
 	t.Control("its twin without a pin is swept", resumes(t, m.Request, loose) != nil, "it still resumes")
+	t.Check("returned", slices.Contains(swept, loose.SnapshotID), "the id of what was swept", swept)
 	err := resumes(t, m.Request, pinned)
 	t.Check("pinned", err == nil, "a snapshot that resumes", err)
+	named := slices.Contains(slices.Concat(swept, again), pinned.SnapshotID)
+	t.Check("named", err != nil || !named, "no id of what was kept", "that of the pinned snapshot")
 }
 
 // manyPins are n pins of which the last is last.
