@@ -257,6 +257,8 @@ func (k *keeper) keep(ctx context.Context, open func(context.Context, Inputs) (*
 	k.guard.changed = present.look
 	srv, err := server.New(server.Options{
 		Provider: k.guard, Authenticate: present.admit, Clock: k.clock, ResultBytes: resultBytes, Log: k.log.note,
+		// Who is slow is a person behind a pager, and who is gone is noticed by presence.
+		HoldOutput: true, Stall: time.Hour,
 	})
 	if err != nil {
 		return err

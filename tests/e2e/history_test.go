@@ -6,11 +6,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/checkfu/checkfu/internal/image/imagetest"
 )
@@ -175,6 +177,40 @@ func TestPruneKeepsWhatAPausedSessionNeeds(t *testing.T) {
 	}
 	if r := o.run("prune"); !strings.Contains(r.stdout, "nothing to remove") {
 		t.Errorf("%s", r.stdout)
+	}
+}
+
+// Out of a machine a large file comes whole, to however slow a reader: the program in
+// there waits for it.
+func TestCpWaitsForItsReader(t *testing.T) {
+	const size = 24 << 20 // three times what a keeper has room for
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			id := session(t, provider)
+			want := strings.TrimSpace(inside(t, id, fmt.Sprintf("head -c %d /dev/urandom >/tmp/x && sha256sum </tmp/x | cut -d' ' -f1", size)))
+			cmd := command(t, "cp", id+":/tmp/x", "-")
+			var errs strings.Builder
+			cmd.Stderr = &errs
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			sum, n := sha256.New(), 0
+			tick := time.NewTicker(4 * time.Millisecond)
+			defer tick.Stop()
+			for part := make([]byte, 64<<10); err == nil; <-tick.C {
+				var got int
+				got, err = out.Read(part)
+				sum.Write(part[:got])
+				n += got
+			}
+			if werr := cmd.Wait(); err != io.EOF || werr != nil || n != size || hex.EncodeToString(sum.Sum(nil)) != want {
+				t.Errorf("%d bytes of %d, %v, %v: %s", n, size, err, werr, errs.String())
+			}
+		})
 	}
 }
 

@@ -133,6 +133,7 @@ func (p *process) attach(c *call, m wire.StreamRequest) (*attachment, []byte, er
 		p.overtaken[0], p.latest = p.latest, m.AttachID
 	}
 	p.reader = a
+	p.room.Broadcast()
 	frames, err := message(nil, wire.TypeOpen, p.openedLocked())
 	return a, frames, err
 }
@@ -195,6 +196,10 @@ func (p *process) fill(a *attachment, dst []byte) (frames []byte, last, idle boo
 		room -= len(part)
 		a.delivered = true
 	}
+	if p.reader == a && a.at > p.given {
+		p.given = a.at
+	}
+	p.room.Broadcast()
 	if p.input.news() {
 		say(wire.TypeWindow, p.input.window())
 	}

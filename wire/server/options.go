@@ -36,11 +36,18 @@ type Options struct {
 	// Clock is the time of heartbeats, holds and retention; nil is the system's.
 	Clock Clock
 
-	OutputWindow int           // bytes of output kept of one live process; 4 to 64 MiB, default 8 MiB
-	InputBuffer  int           // bytes of input taken beyond what a process read; 64 KiB to 4 MiB, default 256 KiB
-	Heartbeat    time.Duration // the longest silence of a stream, at most what its reader asks; 1 s to 30 s, default 10 s
-	MaxWait      time.Duration // the longest hold of one request; up to 30 s, default 30 s
-	Stall        time.Duration // how long one write to a caller, or one request's body at 64 KiB/s, may stand still; default 60 s
+	OutputWindow int // bytes of output kept of one live process; 4 to 64 MiB, default 8 MiB
+	// HoldOutput lets a process wait for a reader that is slow, once half of the window
+	// is unread, where else it would be lost (output_truncated). It is for a server whose
+	// callers are on its own host, and who ends what nobody follows: a reader that stands
+	// still holds its process up for as long as Stall, and one that is gone for good. The
+	// other half of the window is for a reader that comes again, and has to hold what a
+	// socket does: it is made for unix sockets.
+	HoldOutput  bool
+	InputBuffer int           // bytes of input taken beyond what a process read; 64 KiB to 4 MiB, default 256 KiB
+	Heartbeat   time.Duration // the longest silence of a stream, at most what its reader asks; 1 s to 30 s, default 10 s
+	MaxWait     time.Duration // the longest hold of one request; up to 30 s, default 30 s
+	Stall       time.Duration // how long one write to a caller, or one request's body at 64 KiB/s, may stand still; default 60 s
 
 	// MaxOperations bounds the operations that are remembered, default 131,072;
 	// ResultBytes what of their answers is, default 256 MiB. Over the first a

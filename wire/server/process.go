@@ -15,7 +15,8 @@ import (
 )
 
 // process is one live process and its journal: what it wrote, kept from byte 0
-// whether or not anybody reads. Nothing that a reader does makes it wait.
+// whether or not anybody reads. Nothing that a reader does makes it wait, unless
+// Options.HoldOutput says so.
 //
 // Goroutines: one for each of its three streams and one for its exit, all begun
 // by start and ended with the process; and one for a destruction. The registry
@@ -57,6 +58,9 @@ type process struct {
 	latest    wire.AttachID     // the newest attachment's
 	overtaken [32]wire.AttachID // of those that were newest before, the last first
 	killing   *unwinding
+	given     int64      // how much of out the readers have had
+	room      *sync.Cond // of mu: a held process may have room, or come to its end
+	held      bool       // pumpOutput waits for a reader
 }
 
 func newProcess(s *Server, id wire.ProcessID) *process {
@@ -66,6 +70,14 @@ func newProcess(s *Server, id wire.ProcessID) *process {
 		input: input{size: int64(s.opt.InputBuffer), wake: make(chan struct{}, 1)},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.room = sync.NewCond(&p.mu)
+	if s.opt.HoldOutput {
+		context.AfterFunc(p.ctx, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.room.Broadcast()
+		})
+	}
 	return p
 }
 
@@ -112,6 +124,7 @@ const pumpBytes = 64 << 10
 
 func (p *process) pumpOutput(r io.Reader) {
 	err := p.pump(r, make([]byte, pumpBytes), func(b []byte) {
+		p.hold(len(b))
 		p.hashing.Lock()
 		defer p.hashing.Unlock()
 		p.sum.Write(b) // not under mu: a reader need not wait for it
@@ -176,6 +189,7 @@ func (p *process) pump(r io.Reader, buf []byte, take func([]byte)) (err error) {
 // caller holds hashing and mu.
 func (p *process) endOutput(forced bool) {
 	if p.outEnd == nil {
+		p.room.Broadcast()
 		p.outEnd = &wire.OutEnd{Digest: sandbox.Digest("sha256:" + hex.EncodeToString(p.sum.Sum(nil))), Forced: forced, Offset: p.out.end}
 		p.ended()
 	}
@@ -211,6 +225,13 @@ func (p *process) reap() {
 		p.loseLocked(err)
 	}
 	p.mu.Unlock()
+	for p.drains() {
+	}
+}
+
+// drains waits for the ends of the streams, or ends them, and reports whether it has to
+// be asked again: where output is held, no time runs against a reader that is there.
+func (p *process) drains() bool {
 	due, stop := p.s.clock.NewTimer(wire.MaxDrainMS * time.Millisecond)
 	defer stop()
 	select {
@@ -221,8 +242,33 @@ func (p *process) reap() {
 		defer p.hashing.Unlock()
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if p.s.opt.HoldOutput && p.reader != nil && p.reader.at < p.out.end {
+			return true
+		}
 		p.endOutput(true)
 		p.endError()
+	}
+	return false
+}
+
+// hold waits until n more bytes of output leave half of the window to what a reader may
+// have to be given again, where output is held.
+func (p *process) hold(n int) {
+	if !p.s.opt.HoldOutput {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		read := p.given
+		if p.reader != nil {
+			read = p.reader.at
+		}
+		over := p.outEnd != nil || p.lost != nil || p.killing != nil || p.ctx.Err() != nil
+		if p.held = !over && p.out.end+int64(n)-read > int64(p.out.limit/2); !p.held {
+			return
+		}
+		p.room.Wait()
 	}
 }
 
@@ -242,6 +288,7 @@ func (p *process) loseLocked(cause error) {
 		return
 	}
 	p.lost = sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonProcessLost, cause)
+	p.room.Broadcast()
 	p.input.stop(wire.CauseExited)
 	if p.exit == nil {
 		close(p.exited)
@@ -275,6 +322,7 @@ func (p *process) killLocked() *unwinding {
 	}
 	u := &unwinding{settled: make(chan struct{})}
 	p.killing = u
+	p.room.Broadcast()
 	p.tasks.Go(func() {
 		defer close(u.settled)
 		ctx, cancel := context.WithTimeout(context.Background(), sandbox.RollbackSeconds*time.Second)
