@@ -12,9 +12,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cpuid"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
@@ -89,6 +91,9 @@ func (m *gvisorMachine) Checkpoint(ctx context.Context, dir string) error {
 		return errors.Join(m.call(boot.ContMgrCheckpoint, args, nil), closeAll())
 	})
 	if remote, ok := errors.AsType[urpc.RemoteError](err); ok {
+		if strings.Contains(remote.Message, unix.ENOSPC.Error()) { // text is all that comes back
+			return fmt.Errorf("checkpoint: %w: %s", unix.ENOSPC, remote.Message)
+		}
 		return &machine.CheckpointError{Cause: machine.CauseState, Err: remote}
 	}
 	if err != nil && ctx.Err() == nil {

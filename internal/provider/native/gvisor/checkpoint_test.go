@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/checkfu/checkfu/internal/guest"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 )
@@ -195,29 +197,27 @@ func refused(t testing.TB, m *gvisorMachine) machine.Cause {
 // a deleted file that is open, sockets with and without a name, connections between
 // programs, a FIFO (B27).
 func TestLive_WhatIsHeld(t *testing.T) {
-	for _, c := range []struct{ hold, held, after, says string }{
-		{"deleted", "of a deleted file", "ls /home", "log\n"},
-		{"socket", "", "attack dial /home/socket", "hello\n"},
-		{"abstract", "", "attack dial @abstract", "hello\n"},
-		{"connected", "tcpunix", "ls /home", "echo\nlog\n"},
-		{"fifo", "", "echo x > /home/fifo; read x < /home/fifo; echo $x", "x\n"},
+	m := start(t, isLive)
+	living(t, m, 1, "deleted,socket,abstract,connected,fifo")
+	before := asked(t, m)
+	dir, home := written(t, m)
+	const held = "of a deleted filetcpunix"
+	if after := asked(t, m); after.count < before.count || after.held != held {
+		t.Errorf("it was harmed: %+v, then %+v", before, after)
+	}
+	r := restored(t, dir, home)
+	if got := asked(t, r); got.count < before.count || got.held != held {
+		t.Errorf("restored: %+v after %+v", got, before)
+	}
+	for _, c := range []struct{ script, says string }{
+		{"ls /home", "echo\nfifo\nlog\nsocket\n"}, // no more than there was
+		{"attack dial /home/socket", "hello\n"},
+		{"attack dial @abstract", "hello\n"},
+		{"echo x > /home/fifo; read x < /home/fifo; echo $x", "x\n"},
 	} {
-		t.Run(c.hold, func(t *testing.T) {
-			m := start(t, isLive)
-			living(t, m, 1, c.hold)
-			before := asked(t, m)
-			dir, home := written(t, m)
-			if after := asked(t, m); after.count < before.count || after.held != c.held {
-				t.Errorf("it was harmed: %+v, then %+v", before, after)
-			}
-			r := restored(t, dir, home)
-			if got := asked(t, r); got.count < before.count || got.held != c.held {
-				t.Errorf("restored: %+v after %+v", got, before)
-			}
-			if got := do(t, r, sh(c.after)); got.out != c.says {
-				t.Errorf("%s: %+v", c.after, got)
-			}
-		})
+		if got := do(t, r, sh(c.script)); got.out != c.says {
+			t.Errorf("%s: %+v", c.script, got)
+		}
 	}
 }
 
@@ -226,6 +226,24 @@ func TestLive_WhatIsHeld(t *testing.T) {
 func TestLive_Refusals(t *testing.T) {
 	m := start(t, isLive)
 	living(t, m, 1, "open")
+	// A full disk is none of the machine's doing.
+	before, full := asked(t, m), t.TempDir()
+	if err := unix.Mount("full", full, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	resume, err := m.Pause(bounded(t))
+	if err == nil {
+		err = errors.Join(m.Checkpoint(bounded(t), full), resume())
+	}
+	if !errors.Is(err, unix.ENOSPC) || isCause(err, machine.CauseState) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	if err := unix.Unmount(full, unix.MNT_DETACH); err != nil {
+		t.Error(err)
+	}
+	if after := asked(t, m); after.count < before.count || !after.whole {
+		t.Errorf("it was harmed: %+v, then %+v", before, after)
+	}
 	// Its pipes are ours, and it would be gone.
 	p, err := m.Exec(bounded(t), sh("sleep 1000"))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,8 +17,8 @@ import (
 
 const liveAddress = "127.0.0.1:7000"
 
-// live counts, holds megabytes of memory that it checks, and an open file, and tells
-// whoever asks.
+// live counts, holds megabytes of memory that it checks, and whatever hold names, and
+// tells whoever asks.
 func live(megabytes, hold string) {
 	began := time.Now()
 	n, err := strconv.Atoi(megabytes)
@@ -32,34 +33,39 @@ func live(megabytes, hold string) {
 	if err != nil {
 		fail(err)
 	}
-	var held *os.File
-	switch hold {
-	case "deleted":
-		if held, err = os.OpenFile("/home/deleted", os.O_CREATE|os.O_RDWR, 0o600); err == nil {
-			_, err = held.WriteString("of a deleted file")
-		}
-		if err == nil {
-			err = os.Remove("/home/deleted")
-		}
-	case "open":
-		if held, err = os.OpenFile("/home/open", os.O_CREATE|os.O_RDWR, 0o600); err == nil {
-			_, err = held.WriteString("of an open file")
-		}
-	case "socket":
-		err = greet("unix", "/home/socket")
-	case "abstract":
-		err = greet("unix", "@abstract")
-	case "fifo":
-		if err = syscall.Mkfifo("/home/fifo", 0o600); err == nil {
-			held, err = os.OpenFile("/home/fifo", os.O_RDWR, 0)
-		}
-	}
-	if err != nil {
-		fail(err)
-	}
+	var held []*os.File
 	var connected []net.Conn
-	if hold == "connected" {
-		connected = []net.Conn{echoing("tcp", "127.0.0.1:7001"), echoing("unix", "/home/echo")}
+	for _, what := range strings.Split(hold, ",") {
+		var f *os.File
+		switch what {
+		case "deleted":
+			if f, err = os.OpenFile("/home/deleted", os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+				_, err = f.WriteString("of a deleted file")
+			}
+			if err == nil {
+				err = os.Remove("/home/deleted")
+			}
+			held = append(held, f)
+		case "open":
+			if f, err = os.OpenFile("/home/open", os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+				_, err = f.WriteString("of an open file")
+			}
+			held = append(held, f)
+		case "socket":
+			err = greet("unix", "/home/socket")
+		case "abstract":
+			err = greet("unix", "@abstract")
+		case "connected":
+			connected = []net.Conn{echoing("tcp", "127.0.0.1:7001"), echoing("unix", "/home/echo")}
+		case "fifo":
+			if err = syscall.Mkfifo("/home/fifo", 0o600); err == nil {
+				f, err = os.OpenFile("/home/fifo", os.O_RDWR, 0)
+				defer f.Close() // held, not read
+			}
+		}
+		if err != nil {
+			fail(err)
+		}
 	}
 	var count atomic.Int64
 	go func() {
@@ -83,10 +89,10 @@ func live(megabytes, hold string) {
 		rand.Read(id[:])
 		io.ReadFull(urandom, raw[:])
 		text := ""
-		if held != nil && hold != "fifo" {
+		for _, f := range held {
 			b := make([]byte, 64)
-			n, _ := held.ReadAt(b, 0)
-			text = string(b[:n])
+			n, _ := f.ReadAt(b, 0)
+			text += string(b[:n])
 		}
 		for _, e := range connected {
 			e.SetDeadline(time.Now().Add(20 * time.Second))
