@@ -44,20 +44,24 @@ func TestNativeWarm(t *testing.T) {
 			}
 			same(t, target, o, "testdata/native-bare.golden")
 			t.Logf("%d of %d provisions were of machines that waited", counting.warm.Load(), counting.all.Load())
-			if counting.warm.Load() == 0 {
+			if name == all.NativeRunc && counting.warm.Load() == 0 { // the nine alone may ask for nothing twice
 				t.Error("no machine that waited was given to anybody, so this proves nothing")
 			}
 		})
 	}
 }
 
-// counted counts how many of its provisions were given a machine that waited.
+// counted counts how many of its provisions were given a machine that waited. Each
+// waits for one for a moment, so that a busy host does not make all of them cold.
 type counted struct {
 	*native.Provider
 	all, warm atomic.Int64
 }
 
 func (c *counted) Provision(ctx context.Context, r sandbox.ProvisionRequest) (sandbox.Handoff[sandbox.Instance], error) {
+	for late := time.Now().Add(time.Second); c.all.Load() > 0 && c.Waiting() == 0 && time.Now().Before(late); {
+		time.Sleep(5 * time.Millisecond)
+	}
 	waits, err := waiting(ctx, c.Provider)
 	if err != nil {
 		return sandbox.Handoff[sandbox.Instance]{}, err
