@@ -57,9 +57,10 @@ type BuilderOptions struct {
 	Step func(step string)
 }
 
-// BuildLimits bound a build where nobody says otherwise. Of the disk a build takes
-// no more than half of what is free.
-var BuildLimits = sandbox.Resources{CPUMillis: 4000, MemoryBytes: 4 << 30, DiskBytes: 8 << 30, MaxProcesses: 1024, MaxDurationSeconds: 20 * 60}
+// BuildLimits bound a build where nobody says otherwise. Its disk is reserved while
+// it lasts, so that nothing of it is lost on a full one: of what is free a build
+// takes no more than a quarter.
+var BuildLimits = sandbox.Resources{CPUMillis: 4000, MemoryBytes: 4 << 30, DiskBytes: 3 << 30, MaxProcesses: 1024, MaxDurationSeconds: 20 * 60}
 
 // The phases of a build, in their order.
 const (

@@ -476,5 +476,7 @@ func FuzzPrintable(f *testing.F) {
 
 // buildOptions are those of the builders of these tests.
 func buildOptions(dir string, d machine.Driver, store *image.Store, init []byte, step func(string)) BuilderOptions {
-	return BuilderOptions{Dir: dir, Driver: d, Images: store, Init: init, Egress: testGuard(dir, "plain"), Step: step}
+	limits := BuildLimits
+	limits.DiskBytes = 256 << 20
+	return BuilderOptions{Dir: dir, Driver: d, Images: store, Init: init, Egress: testGuard(dir, "plain"), Step: step, Limits: limits}
 }

@@ -98,7 +98,7 @@ func (b *Builder) request(ctx context.Context, j job, r recipe.Recipe) sandbox.P
 	}
 	var s unix.Statfs_t
 	if unix.Statfs(b.opt.Dir, &s) == nil && retention == sandbox.RetentionDurable {
-		limits.DiskBytes = min(limits.DiskBytes, int64(s.Bavail)*s.Bsize/2/4096*4096)
+		limits.DiskBytes = min(limits.DiskBytes, int64(s.Bavail)*s.Bsize/4/4096*4096)
 	}
 	network := sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}
 	if len(r.Destinations) > 0 {
