@@ -139,7 +139,7 @@ func TestPackages(t *testing.T) {
 		{[]string{"go:golang.org/x/example/hello"}, 125, []string{"the image has no go; add apt:golang"}},
 		{[]string{"apt:--force-yes"}, 2, []string{"--package", "Debian package"}},
 		{[]string{"npm:is-number@latest"}, 2, []string{"--package", "one whole version"}},
-		{[]string{"brew:jq"}, 2, []string{"--package", "apt, go, npm"}},
+		{[]string{"brew:jq"}, 2, []string{"--package", "apt, go, npm, pip"}},
 		{[]string{"apt:jq", "apt:jq@1.6"}, 2, []string{"each package once"}},
 	} {
 		r := run(t, append(with(c.packages...), "--", "true")...)

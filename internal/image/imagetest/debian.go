@@ -14,11 +14,11 @@ import (
 
 // Debian writes dir/debian.tar, an archive of the essential packages of this machine's
 // own Debian with apt, as dpkg knows them here, and of nothing else that is installed
-// (some 130 MB, without documents). It names no sources. node adds this machine's
-// Node.js and npm, as Node does.
+// (some 130 MB, without documents), but for the packages that are named, with what they
+// depend on. It names no sources. node adds this machine's Node.js and npm, as Node does.
 //
-// It skips t where this is no Debian, or node is asked for and not there.
-func Debian(t testing.TB, dir string, node bool) string {
+// It skips t where this is no Debian, or what is asked for is not installed.
+func Debian(t testing.TB, dir string, node bool, packages ...string) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/share/keyrings/debian-archive-keyring.gpg"); err != nil {
 		t.Skip("no Debian with its keys: ", err)
@@ -33,7 +33,7 @@ func Debian(t testing.TB, dir string, node bool) string {
 	}
 	w.dir("usr", 0o755, 0)
 	w.dir("usr/bin", 0o755, 0)
-	chosen := essential(t)
+	chosen := essential(t, packages)
 	for path := range strings.Lines(output(t, "dpkg-query", append([]string{"-L"}, chosen...)...)) {
 		if path = strings.TrimSpace(path); strings.HasPrefix(path, "/") && path != "/." {
 			d.take(path)
@@ -61,12 +61,12 @@ func Debian(t testing.TB, dir string, node bool) string {
 
 var dependency = regexp.MustCompile(`[a-z0-9][a-z0-9+.-]+`)
 
-// essential are the packages without which dpkg and apt do not work here, and what
-// those depend on, as dpkg-query names them.
-func essential(t testing.TB) []string {
+// essential are the packages without which dpkg and apt do not work here, and more,
+// and what those depend on, as dpkg-query names them.
+func essential(t testing.TB, more []string) []string {
 	type installed struct{ name, depends string }
 	all := map[string]installed{}
-	wanted := []string{"apt", "debconf", "debian-archive-keyring"}
+	wanted := append([]string{"apt", "debconf", "debian-archive-keyring"}, more...)
 	const form = "${Package}|${binary:Package}|${Essential}|${Pre-Depends}, ${Depends}|${Provides}|${db:Status-Abbrev}\n"
 	for line := range strings.Lines(output(t, "dpkg-query", "-W", "-f", form)) {
 		f := strings.Split(strings.TrimSpace(line), "|")
@@ -84,6 +84,11 @@ func essential(t testing.TB) []string {
 		}
 		if f[2] == "yes" {
 			wanted = append(wanted, f[0])
+		}
+	}
+	for _, name := range more {
+		if all[name].name == "" {
+			t.Skipf("the Debian package %s is not installed", name)
 		}
 	}
 	var chosen []string

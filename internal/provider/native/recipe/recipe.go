@@ -94,7 +94,7 @@ var managed = []struct {
 	{sandbox.ManagerGem, false, gem},
 	{sandbox.ManagerGo, true, golang},
 	{sandbox.ManagerNpm, true, npm},
-	{sandbox.ManagerPip, false, pip},
+	{sandbox.ManagerPip, true, pip},
 }
 
 // Managers are the managers that For has recipes for, sorted.

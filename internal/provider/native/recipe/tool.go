@@ -65,7 +65,7 @@ func pip(packages []sandbox.Package, from source) part {
 			// Not all of these are options of every pip; a variable that one does not
 			// know it leaves alone.
 			"PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_CERT=" + authorities, "PIP_CONFIG_FILE=/dev/null", "PIP_DISABLE_PIP_VERSION_CHECK=1",
-			"PIP_NO_CACHE_DIR=1", "PIP_PROGRESS_BAR=off", "PIP_ROOT_USER_ACTION=ignore",
+			"PIP_DEFAULT_TIMEOUT=60", "PIP_NO_CACHE_DIR=1", "PIP_PROGRESS_BAR=off", "PIP_RETRIES=2", "PIP_ROOT_USER_ACTION=ignore",
 		},
 		steps: each(packages, lacks("pip", "pip3", "apt:python3-pip"), func(p sandbox.Package) []string {
 			return []string{"pip3", "install", "--no-input", "--only-binary=:all:", "--index-url=" + from.url, "--", versioned(p, "==")}
