@@ -34,8 +34,9 @@ local name with a colon is written ./a:b.
 Out of the mounts and /mnt/session/outputs is read from outside, checked against the
 listing and written by descriptor: a link that lies in your directory is not
 followed. Links, special files, and names that git would take for its own, here or
-there, are named and not copied. So is a file above 16 MiB, or one that changes just
-then; the rest is copied, and the exit is 125. Into them at most 16 MiB are written
+there, are named and not copied. So is a file that changes just then; the rest is
+copied, and the exit is 125. A file above 16 MiB is passed on by cat in the machine, and
+held to the listing's size and digest. Into them at most 16 MiB are written
 from outside, whole or not at all, while the machine stands still for a moment.
 
 Any other single file is passed on by cat, or written by sh, in the machine: as a
@@ -122,10 +123,10 @@ func (c *copying) outOf(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	dest := runner.Destination{Dir: to, Name: path.Base(at)}
+	dest := runner.Destination{Dir: to, Name: path.Base(at), Large: c.cat}
 	switch {
 	case to == "-":
-		dest = runner.Destination{Writer: c.stdout}
+		dest = runner.Destination{Writer: c.stdout, Large: c.cat}
 	case !argument.IsDir(to):
 		if strings.HasSuffix(to, "/") || !argument.IsDir(filepath.Dir(to)) {
 			return argument.Unexpected("DEST", "a directory, or a name in one that exists", to)

@@ -4,10 +4,12 @@ package contain
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,6 +32,30 @@ const parentMode = 0o755
 // special file), ErrDenied, ErrChanged.
 // Source: contract "The operations" (writeFile).
 func (r *Root) WriteFile(ctx context.Context, unsafePath string, data []byte, perm fs.FileMode) error {
+	return r.write(unsafePath, perm, func(w io.Writer) error {
+		for len(data) > 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n, err := w.Write(data[:min(len(data), chunk)])
+			if err != nil {
+				return err
+			}
+			data = data[n:]
+		}
+		return nil
+	})
+}
+
+// WriteFrom is WriteFile of what content writes: where that fails nothing has changed.
+// What is written after content has returned is fs.ErrClosed.
+// Blocks: as content does.
+// Errors: those of WriteFile; what content returned, as the cause of one.
+func (r *Root) WriteFrom(unsafePath string, perm fs.FileMode, content func(io.Writer) error) error {
+	return r.write(unsafePath, perm, content)
+}
+
+func (r *Root) write(unsafePath string, perm fs.FileMode, content func(io.Writer) error) error {
 	const op = "write"
 	rel, err := r.enter(op, unsafePath)
 	if err != nil {
@@ -50,7 +76,12 @@ func (r *Root) WriteFile(ctx context.Context, unsafePath string, data []byte, pe
 	if err != nil {
 		return failure(op, rel, err)
 	}
-	err = r.fill(ctx, fd, data, uint32(perm))
+	to := &descriptor{fd: fd}
+	err = content(to)
+	to.close() // its number may be another's soon
+	if err == nil {
+		err = r.give(fd, uint32(perm))
+	}
 	// Some filesystems tell of a full disk only at close.
 	if closeErr := unix.Close(fd); err == nil {
 		err = closeErr
@@ -77,19 +108,38 @@ func create(dir int, perm uint32) (fd int, name string, err error) {
 	return -1, "", err
 }
 
-// fill writes the data and sets owner and mode. The owner comes last: from
-// then on a process of that owner may open the file.
-func (r *Root) fill(ctx context.Context, fd int, data []byte, perm uint32) error {
-	for len(data) > 0 {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := unix.Write(fd, data[:min(len(data), chunk)])
-		if err != nil && err != unix.EINTR {
-			return err
-		}
-		data = data[max(n, 0):]
+// descriptor is an open file that is written to, until it is closed.
+type descriptor struct {
+	mu sync.Mutex
+	fd int
+}
+
+func (d *descriptor) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fd = -1
+}
+
+// Write is io.Writer's.
+func (d *descriptor) Write(b []byte) (written int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fd < 0 {
+		return 0, fs.ErrClosed
 	}
+	for written < len(b) {
+		n, err := unix.Write(d.fd, b[written:])
+		if err != nil && err != unix.EINTR {
+			return written, err
+		}
+		written += max(n, 0)
+	}
+	return written, nil
+}
+
+// give sets owner and mode. The owner comes last: from then on a process of that owner
+// may open the file.
+func (r *Root) give(fd int, perm uint32) error {
 	// One look is cheaper than setting what is mostly right already.
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

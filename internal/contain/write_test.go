@@ -5,6 +5,7 @@ package contain
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -139,6 +140,45 @@ func TestWriteFull(t *testing.T) {
 	list, err := root.List(t.Context(), ".", ListOptions{MaximumEntries: 9})
 	if err != nil || len(list) != 1 || list[0].Size != 3 {
 		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
+// What is written by somebody else's hands is there whole, or not at all.
+func TestWriteFrom(t *testing.T) {
+	dir := t.TempDir()
+	root := open(t, dir)
+	write(t, dir+"/file", "old")
+	failed := errors.New("it ends here")
+	var late io.Writer
+	err := root.WriteFrom("file", 0o600, func(w io.Writer) error {
+		late = w
+		_, err := io.WriteString(w, "half")
+		return errors.Join(err, failed)
+	})
+	if _, err := io.WriteString(late, "more"); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("what is written late: %v", err)
+	}
+	if data, rerr := os.ReadFile(dir + "/file"); !errors.Is(err, failed) || rerr != nil || string(data) != "old" {
+		t.Errorf("%v; %q, %v", err, data, rerr)
+	}
+	for _, name := range []string{"file", "a/b/new"} {
+		must(t, root.WriteFrom(name, 0o640, func(w io.Writer) error {
+			for range 3 {
+				if _, err := io.WriteString(w, "part "); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		data, err := os.ReadFile(dir + "/" + name)
+		must(t, err)
+		if info, err := os.Stat(dir + "/" + name); err != nil || info.Mode() != 0o640 || string(data) != "part part part " {
+			t.Errorf("%q, %v, %v", data, info, err)
+		}
+	}
+	refused(t, root.WriteFrom("../x", 0o600, func(io.Writer) error { t.Error("it was asked for"); return nil }), ErrOutsideRoot)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 

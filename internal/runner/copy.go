@@ -22,6 +22,8 @@ type Destination struct {
 	Dir, Name string
 	// Writer takes a single file instead.
 	Writer io.Writer
+	// Large brings files above sandbox.MaxFileBytes; nil leaves them out as too large.
+	Large Large
 }
 
 // ErrOutside is the cause when a path lies neither in a mount nor in the output
@@ -39,8 +41,9 @@ var ErrNoLeaf = errors.New("no such file, nor a directory with files in it")
 // apart by its names alone.
 //
 // Blocks: on the machine's provider, until ctx is done.
-// Bounds: sandbox.MaxFileBytes a file, sandbox.MaxListEntries.
-// Errors: ErrOutside, ErrNoLeaf; the provider's; the host's.
+// Bounds: sandbox.MaxFileBytes a file, but for what Large brings; sandbox.MaxListEntries.
+// Errors: ErrOutside, ErrNoLeaf; the provider's; the host's; those of Large, once the
+// rest is copied.
 func (r *Runner) Fetch(ctx context.Context, in sandbox.Instance, from string, to Destination) ([]Output, error) {
 	s, ctx, end, err := r.held(ctx, in)
 	if err != nil {
@@ -52,7 +55,7 @@ func (r *Runner) Fetch(ctx context.Context, in sandbox.Instance, from string, to
 		return nil, err
 	}
 	if to.Writer != nil {
-		return s.fetchOne(ctx, root, leaves, from, to.Writer)
+		return s.fetchOne(ctx, root, leaves, from, to)
 	}
 	dir, openErr := openOutDir(to.Dir)
 	if openErr != nil {
@@ -60,7 +63,7 @@ func (r *Runner) Fetch(ctx context.Context, in sandbox.Instance, from string, to
 	}
 	defer dir.Close()
 	if err == nil {
-		return s.fetchAll(ctx, root, leaves, from, dir, to.Name)
+		return s.fetchAll(ctx, root, leaves, from, dir, to)
 	}
 	// Whoever reads it by other means would write it under this name.
 	if mount.Reserved(from) || into(dir, []string{to.Name}).reserves(to.Name) {
@@ -113,16 +116,17 @@ func (s *session) below(ctx context.Context, in sandbox.Instance, from string) (
 	return root, leaves, nil
 }
 
-func (s *session) fetchAll(ctx context.Context, root string, leaves []sandbox.Leaf, from string, to *contain.Root, name string) ([]Output, error) {
+func (s *session) fetchAll(ctx context.Context, root string, leaves []sandbox.Leaf, from string, to *contain.Root, d Destination) ([]Output, error) {
 	// What was asked for is given its new name; what is below it keeps its own.
 	targets := make([]string, len(leaves))
 	for i, l := range leaves {
-		targets[i] = filepath.Join(name, l.Path)
+		targets[i] = filepath.Join(d.Name, l.Path)
 		if root != from {
-			targets[i] = name + strings.TrimPrefix(l.Path, path.Base(from))
+			targets[i] = d.Name + strings.TrimPrefix(l.Path, path.Base(from))
 		}
 	}
 	files, folder := s.files(ctx, root, membersOf(leaves)), into(to, targets)
+	folder.large = d.Large
 	var outputs []Output
 	for i, l := range leaves {
 		o := Output{Path: text(targets[i]), PathHex: asHex(targets[i]), Type: l.Type, Size: l.Size, Digest: l.Digest}
@@ -132,23 +136,30 @@ func (s *session) fetchAll(ctx context.Context, root string, leaves []sandbox.Le
 		}
 		outputs = append(outputs, o)
 	}
-	return outputs, nil
+	return outputs, folder.unread
 }
 
-// fetchOne writes a single file to w.
-func (s *session) fetchOne(ctx context.Context, root string, leaves []sandbox.Leaf, from string, w io.Writer) ([]Output, error) {
+// fetchOne writes a single file to the Writer of d.
+func (s *session) fetchOne(ctx context.Context, root string, leaves []sandbox.Leaf, from string, d Destination) ([]Output, error) {
 	l := leaves[0]
 	if root == from || l.Path != path.Base(from) || l.Type != sandbox.LeafRegular {
 		return nil, fmt.Errorf("%s: expected a regular file", text(from))
 	}
 	o := Output{Path: text(from), PathHex: asHex(from), Type: l.Type, Size: l.Size, Digest: l.Digest}
-	if l.Size > sandbox.MaxFileBytes {
+	if l.Size > sandbox.MaxFileBytes && d.Large == nil {
 		o.Refused = string(sandbox.RefusedTooLarge)
 		return []Output{o}, nil
 	}
+	if l.Size > sandbox.MaxFileBytes {
+		err := d.Large.checked(ctx, root, l, d.Writer)
+		if errors.Is(err, errOther) {
+			o.Refused, err = refusedChanged, nil
+		}
+		return []Output{o}, err
+	}
 	content, err := s.files(ctx, root, membersOf(leaves)).content(l.Path)
 	if err == nil {
-		_, err = w.Write(content)
+		_, err = d.Writer.Write(content)
 	}
 	return []Output{o}, err
 }

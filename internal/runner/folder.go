@@ -13,6 +13,8 @@ type folder struct {
 	root    *contain.Root   // nil where there is none
 	brought map[string]bool // folded: what is copied, and the directories above it
 	judged  map[string]bool // directories, and whether git takes them for a repository
+	large   Large           // nil leaves out what no provider reads from outside
+	unread  error           // why large could not bring some of them
 }
 
 // into is the folder below root, into which names are to come.

@@ -77,10 +77,17 @@ func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *
 	// .git/hooks and .git/config run commands, also under another name.
 	case mount.Reserved(files.root), mount.Reserved(l.Path), to.reserves(name):
 		return refusedName, nil
-	case l.Size > sandbox.MaxFileBytes:
+	case l.Size > sandbox.MaxFileBytes && to.large == nil:
 		return string(sandbox.RefusedTooLarge), nil
 	case to.root == nil:
 		return refusedNoDirectory, nil
+	}
+	mode := os.FileMode(0o644)
+	if l.Executable {
+		mode = 0o755
+	}
+	if l.Size > sandbox.MaxFileBytes {
+		return s.large(ctx, files.root, l, to, name, mode)
 	}
 	r, err := files.read(l.Path)
 	if err != nil || r.Refused != "" {
@@ -88,10 +95,6 @@ func (s *session) output(ctx context.Context, l sandbox.Leaf, files *files, to *
 	}
 	if canonical.Digest(r.Content) != string(l.Digest) {
 		return refusedChanged, nil
-	}
-	mode := os.FileMode(0o644)
-	if l.Executable {
-		mode = 0o755
 	}
 	if err := to.root.WriteFile(ctx, name, r.Content, mode); err != nil {
 		var refused contain.Refusal

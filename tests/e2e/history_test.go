@@ -207,8 +207,24 @@ func TestCpWaitsForItsReader(t *testing.T) {
 				sum.Write(part[:got])
 				n += got
 			}
-			if werr := cmd.Wait(); err != io.EOF || werr != nil || n != size || hex.EncodeToString(sum.Sum(nil)) != want {
+			werr := cmd.Wait()
+			if err != io.EOF || werr != nil || n != size || hex.EncodeToString(sum.Sum(nil)) != want {
 				t.Errorf("%d bytes of %d, %v, %v: %s", n, size, err, werr, errs.String())
+			}
+
+			// And out of a tree that is read from outside, among others.
+			dir := t.TempDir()
+			inside(t, id, "mkdir /mnt/session/outputs/d && cp /tmp/x /mnt/session/outputs/d/large && echo s >/mnt/session/outputs/d/small && chmod 755 /mnt/session/outputs/d/large")
+			mustRun(t, "cp", id+":/mnt/session/outputs/d", dir)
+			whole, err := os.ReadFile(filepath.Join(dir, "d", "large"))
+			if got := sha256.Sum256(whole); err != nil || hex.EncodeToString(got[:]) != want {
+				t.Errorf("%d bytes of %d, %v", len(whole), size, err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, "d", "large")); err != nil || info.Mode() != 0o755 {
+				t.Errorf("%v, %v", info, err)
+			}
+			if small, err := os.ReadFile(filepath.Join(dir, "d", "small")); err != nil || string(small) != "s\n" {
+				t.Errorf("%q, %v", small, err)
 			}
 		})
 	}
