@@ -16,7 +16,7 @@ const Name = "native"
 // MaterializationRevision names how a profile becomes a root: the image's
 // layers, with one of its packages on top, unpacked at IDBase under a skeleton of
 // mount points.
-const MaterializationRevision = "native-overlay/2-recipes/" + recipe.Revision
+const MaterializationRevision = "native-overlay/3-recipes/" + recipe.Revision
 
 // Revision is the provider revision of one driver ("runsc", "runc" or "rootless").
 func Revision(driver string) string { return "native-" + driver + "/1" }

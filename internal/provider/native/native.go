@@ -54,8 +54,12 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// IDBase is the host user and group id of guest id 0 in every machine.
-const IDBase = 100000
+// IDBase is the user and group id of guest id 0 in every machine, in the namespace
+// that the provider is in. On the host it lies above all ids that user tools give to
+// users (/etc/subuid, up to 600100000) and service managers to containers (up to
+// 1879048191), and below the sign bit: whoever has the usual subordinate ids would
+// be the owner of every machine's files and processes there.
+const IDBase = 0x72000000
 
 // Images gives out unpacked roots by digest; *image.Store does.
 type Images interface {

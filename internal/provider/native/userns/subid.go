@@ -14,9 +14,12 @@ import (
 // The ids of machines, as they are called inside: Base and the Size after it.
 // Inside, 0 is the user; no other id is mapped.
 const (
-	Base = 100000
+	Base = 0x72000000
 	Size = 65536
 )
+
+// usual is where the ids begin that user tools give out.
+const usual = 100000
 
 // block is a range of host ids that root gave to somebody.
 type block struct{ first, count uint32 }
@@ -28,7 +31,7 @@ const maxSubid = 8 << 20
 // /etc/subuid (NAME-OR-UID:FIRST:COUNT, a line each) gives to one of names, and the
 // first id that it gives to nobody. Lines of another form are not ours to judge.
 func find(r io.Reader, names ...string) (found block, ok bool, free uint32) {
-	free = Base
+	free = usual
 	lines := bufio.NewScanner(io.LimitReader(r, maxSubid))
 	for lines.Scan() {
 		f := strings.Split(strings.TrimSpace(lines.Text()), ":")
@@ -58,7 +61,7 @@ func blockOf(path, name, id string) (block, error) {
 		return block{}, err
 	}
 	var found block
-	ok, free := false, uint32(Base)
+	ok, free := false, uint32(usual)
 	if err == nil {
 		found, ok, free = find(f, name, id)
 		f.Close()

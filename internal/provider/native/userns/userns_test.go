@@ -129,7 +129,7 @@ func TestInside(t *testing.T) {
 			"args [checkfu one two words]",
 		}},
 		{"work", 0, []string{
-			"again true <nil> origin ", "/home/state/x/y /x", "0 <nil> <nil>", "100000 <nil> <nil>", "165535 <nil> <nil>", "unmapped true true",
+			"again true <nil> origin ", "/home/state/x/y /x", "0 <nil> <nil>", fmt.Sprint(Base, " <nil> <nil>"), fmt.Sprint(Base+Size-1, " <nil> <nil>"), "unmapped true true",
 			"tmpfs <nil> <nil>", "nested <nil>",
 		}},
 		{"exit 7", 7, nil},
