@@ -10,6 +10,7 @@ import (
 	"github.com/checkfu/checkfu/internal/canonical"
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
 	"github.com/checkfu/checkfu/internal/snapshot"
+	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -75,12 +76,37 @@ func (in *instance) writeDown(ctx context.Context, op sandbox.Operation) (*snaps
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, sandbox.Failed(op, sandbox.ReasonProviderError, err)
 	}
+	if err := roomFor(ctx, m, in.spec().Limits, dir); err != nil {
+		return nil, errors.Join(refusedLive(op, err), os.RemoveAll(dir))
+	}
 	in.p.opt.Step("checkpoint begun")
 	if err := able.Checkpoint(ctx, dir); err != nil {
 		return nil, errors.Join(refusedLive(op, err), os.RemoveAll(dir))
 	}
 	in.p.opt.Step("checkpoint")
 	return &snapshot.LiveSource{Identity: identity, Dir: dir}, nil
+}
+
+// spare is what a checkpoint leaves free of the host's disk.
+const spare = 256 << 20
+
+// roomFor refuses a checkpoint for which the disk may have no room. It may not fill
+// it: the homes of durable machines lie there too, and one that lost a write can never
+// be kept again.
+func roomFor(ctx context.Context, m machine.Machine, limits machine.Limits, dir string) error {
+	seen, err := m.Observe(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := volume.Room(d, memoryOf(seen, limits)+spare); err != nil {
+		return &machine.CheckpointError{Cause: machine.CauseDisk, Err: err}
+	}
+	return nil
 }
 
 func refusedLive(op sandbox.Operation, err error) error {
@@ -122,9 +148,7 @@ func (p *Provider) checkpointOf(ctx context.Context, h *snapshot.Hold) (string, 
 // bringUp starts the machine, or lets one go on that was written down.
 func (in *instance) bringUp(ctx context.Context, spec machine.Spec) (machine.Machine, error) {
 	if spec.Live = in.lives(); spec.Live {
-		if err := in.tellGeneration(ctx); err != nil {
-			return nil, err
-		}
+		in.tellGeneration(ctx)
 	}
 	if in.checkpoint == "" {
 		return in.p.opt.Driver.Start(ctx, spec)
@@ -135,6 +159,10 @@ func (in *instance) bringUp(ctx context.Context, spec machine.Spec) (machine.Mac
 // tellGeneration writes down in the machine which one it is, before it runs. A program
 // that goes on in several machines sees there that it is another one than it was, and
 // can seed anew what it drew from the kernel before.
-func (in *instance) tellGeneration(ctx context.Context) error {
-	return in.roots[sandbox.ControlRoot].WriteFile(ctx, generationFile, []byte(in.id+"\n"), 0o644)
+//
+// It is the workload's directory: it can put something else there, which a process may
+// hold, and take all room on the disk. Then it is not told. A session is not lost for
+// that.
+func (in *instance) tellGeneration(ctx context.Context) {
+	_ = in.roots[sandbox.ControlRoot].WriteFile(ctx, generationFile, []byte(in.id+"\n"), 0o644)
 }

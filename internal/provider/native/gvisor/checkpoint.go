@@ -92,9 +92,9 @@ func (m *gvisorMachine) Checkpoint(ctx context.Context, dir string) error {
 	})
 	if remote, ok := errors.AsType[urpc.RemoteError](err); ok {
 		if strings.Contains(remote.Message, unix.ENOSPC.Error()) { // text is all that comes back
-			return fmt.Errorf("checkpoint: %w: %s", unix.ENOSPC, remote.Message)
+			return fmt.Errorf("checkpoint: %w: %s", unix.ENOSPC, firstLine(remote.Message))
 		}
-		return &machine.CheckpointError{Cause: machine.CauseState, Err: remote}
+		return &machine.CheckpointError{Cause: machine.CauseState, Err: errors.New(firstLine(remote.Message))}
 	}
 	if err != nil && ctx.Err() == nil {
 		if ended := m.endedWithin(ctx, endBound); m.Alive() != nil {
@@ -102,6 +102,13 @@ func (m *gvisorMachine) Checkpoint(ctx context.Context, dir string) error {
 		}
 	}
 	return err
+}
+
+// firstLine is what a sentry says without the stacks of its goroutines, which a cause
+// drowns in.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line[:min(len(line), 300)]
 }
 
 // Restore implements machine.Restorer.

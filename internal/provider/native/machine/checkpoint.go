@@ -66,6 +66,7 @@ const (
 	CauseCommand Cause = "command"  // a command of the host runs: its streams are the host's
 	CauseNetwork Cause = "network"  // it has a network of the host's
 	CauseState   Cause = "state"    // the runtime cannot write something in it down
+	CauseDisk    Cause = "disk"     // the host's disk may have no room for its memory
 )
 
 // CheckpointError says why a machine was not written down. It runs on as before.
@@ -80,6 +81,7 @@ func (e *CheckpointError) Error() string {
 		CauseCommand: "a command runs in it whose streams are the host's",
 		CauseNetwork: "it has a network of the host's",
 		CauseState:   "the runtime refuses something that is in it",
+		CauseDisk:    "the host's disk may have no room for its memory",
 	}[e.Cause]
 	if e.Err != nil {
 		return fmt.Sprintf("checkpoint: %s: %v", text, e.Err)
