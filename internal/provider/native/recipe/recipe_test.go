@@ -1,7 +1,9 @@
 package recipe_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/netip"
 	"path"
 	"slices"
@@ -230,4 +232,20 @@ func FuzzDecodeRegistries(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An image is found again by Revision, so a recipe that does something else has to
+// have another. Whoever sees this fail raises Revision and writes both down here.
+func TestRevisionIsOfTheRecipesAsTheyAre(t *testing.T) {
+	const revision, digest = "1", "c7f8f2672ada8f05"
+	r, err := recipe.For([]sandbox.Package{
+		pkg("apt", "hello", "1-1"), pkg("apt", "jq", ""), pkg("go", "example.com/x", ""), pkg("npm", "cowsay", "1.0.0"), pkg("pip", "six", "1.0"),
+	}, trusting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%#v", r)))[:16]
+	if recipe.Revision != revision || got != digest {
+		t.Errorf("revision %q is %s, want %q and %s", recipe.Revision, got, revision, digest)
+	}
 }
