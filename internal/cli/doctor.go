@@ -99,7 +99,7 @@ func (a *app) examine(cmd *cobra.Command, dir string) doctorDocument {
 		doc.Drivers = append(doc.Drivers, d)
 	}
 	if !asRoot() {
-		doc.Notes = append(doc.Notes, "without root: checkfu run --provider "+all.NativeRootless+", with --allow or no network; sessions, --keep, --network unrestricted, serving and testing of providers of this host, image build-base and egress test are root's")
+		doc.Notes = append(doc.Notes, "without root: checkfu run --provider "+all.NativeRootless+", with --allow or no network; sessions, --keep, --network unrestricted, serving and testing of providers of this host and egress test are root's")
 	}
 	if err := all.Allowlist(); err != nil {
 		doc.Notes = append(doc.Notes, "--allow cannot be had here: "+argument.OneLine(err.Error()))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/image"
+	"github.com/checkfu/checkfu/internal/provider/native/userns"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -104,6 +105,9 @@ func (a *app) imageBuildBase() *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, store *image.Store) error {
+				if userns.Inside() {
+					options.Root = &image.BuildRoot{IDBase: userns.Base, Reach: userns.Bind}
+				}
 				found, err := store.BuildBase(ctx, options)
 				return a.tell(found, err)
 			})

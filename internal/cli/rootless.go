@@ -68,7 +68,7 @@ func namesRootless(cmd *cobra.Command, args []string) string {
 func tends(cmd *cobra.Command) bool {
 	switch cmd.CommandPath() {
 	case "checkfu doctor", "checkfu sweep", "checkfu prune",
-		"checkfu image import", "checkfu image pull", "checkfu image rm", "checkfu image verify":
+		"checkfu image build-base", "checkfu image import", "checkfu image pull", "checkfu image rm", "checkfu image verify":
 		return true
 	}
 	return false

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -33,6 +34,18 @@ type BaseOptions struct {
 	Packages []string
 	// Name is the image's name; "" is "debian-SUITE".
 	Name string
+	// Root, if set, is whom the build is among; nil is the host's root.
+	Root *BuildRoot
+}
+
+// BuildRoot is for who is root in a user namespace of 65536 ids and one more: the build
+// is root among those ids. The image is the same.
+type BuildRoot struct {
+	// IDBase is the first of the ids, as the caller's namespace calls it.
+	IDBase int
+	// Reach makes a directory reachable for the ids, who may not pass through those
+	// above it, and returns its path.
+	Reach func(dir string) (string, error)
 }
 
 // names of suites and packages, so that none is taken for an option.
@@ -46,7 +59,8 @@ var imageName = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*$`)
 // same package versions give the same digest.
 //
 // Blocks: for minutes, until ctx is done.
-// Errors: ErrUnsupported if mmdebstrap is missing, the caller is not root, or
+// Errors: ErrUnsupported if mmdebstrap is missing, the caller is not root (see
+// BuildRoot), or
 // no apt source has the suite; without a kind, and with mmdebstrap's last
 // words, when it fails. A failed build leaves the store as it was.
 func (s *Store) BuildBase(ctx context.Context, o BaseOptions) (Image, error) {
@@ -93,7 +107,7 @@ func (s *Store) buildBase(ctx context.Context, o BaseOptions) (_ Image, err erro
 		return Image{}, err
 	}
 	defer func() { err = joined(err, st.close()) }()
-	layer, err := st.debian(ctx, program, o.Suite, packages, sources)
+	layer, err := st.debian(ctx, program, o, packages, sources)
 	if err != nil {
 		return Image{}, err
 	}
@@ -120,13 +134,13 @@ func (s *Store) buildBase(ctx context.Context, o BaseOptions) (_ Image, err erro
 
 // debian runs mmdebstrap and stages the layer made of what it writes. The
 // layer stays uncompressed: no two compressors agree on bytes for ever.
-func (st *stage) debian(ctx context.Context, program, suite string, packages []string, sources []string) (v1.Descriptor, error) {
+func (st *stage) debian(ctx context.Context, program string, o BaseOptions, packages []string, sources []string) (v1.Descriptor, error) {
 	args := []string{
 		"--mode=root", "--variant=minbase", "--format=tar",
 		"--include=" + strings.Join(packages, ","),
 		// The stage is closed to apt's own download user.
 		`--aptopt=APT::Sandbox::User "root"`,
-		suite, "-",
+		o.Suite, "-",
 	}
 	cmd := exec.CommandContext(ctx, program, append(args, sources...)...)
 	cmd.Env = append(os.Environ(),
@@ -140,6 +154,13 @@ func (st *stage) debian(ctx context.Context, program, suite string, packages []s
 		Unshareflags: syscall.CLONE_NEWNS,
 		Cloneflags:   syscall.CLONE_NEWPID,
 		Pdeathsig:    syscall.SIGKILL,
+	}
+	if o.Root != nil {
+		tmp, err := o.Root.take(cmd.SysProcAttr, filepath.Join(st.dir, "build"))
+		if err != nil {
+			return v1.Descriptor{}, err
+		}
+		cmd.Env = append(cmd.Env, "TMPDIR="+tmp) // of two values the last counts
 	}
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.StdoutPipe()
@@ -165,6 +186,19 @@ func (st *stage) debian(ctx context.Context, program, suite string, packages []s
 		return v1.Descriptor{}, err
 	}
 	return v1.Descriptor{MediaType: types.OCIUncompressedLayer, Digest: h, Size: size}, ctx.Err()
+}
+
+// take makes a program root among the ids, and dir a directory for it.
+func (r *BuildRoot) take(attr *syscall.SysProcAttr, dir string) (string, error) {
+	const ids = 1 << 16
+	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: r.IDBase, Size: ids}}
+	attr.Cloneflags |= syscall.CLONE_NEWUSER
+	attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = m, m, true
+	attr.Credential = &syscall.Credential{}
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, r.IDBase, r.IDBase)); err != nil {
+		return "", err
+	}
+	return r.Reach(dir)
 }
 
 // hostSuite reads VERSION_CODENAME.

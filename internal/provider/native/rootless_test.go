@@ -42,13 +42,13 @@ func rootlessMain(m *testing.M, dir string) int {
 // user withstand too, on each axis that they claim. The same tests run in a child
 // which is such a user's, and leave nothing of it.
 func TestRootless(t *testing.T) {
-	u := usernstest.New(t, fmt.Sprint(usernstest.First, ":", userns.Size))
+	u := usernstest.New(t, true)
 	setup(t)
 	dir := filepath.Join(u.Home, "shared")
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(dir, usernstest.UID, usernstest.UID); err != nil {
+	if err := os.Chown(dir, u.UID, u.UID); err != nil {
 		t.Fatal(err)
 	}
 	archive := imagetest.Busybox(t, shared.dir)

@@ -121,6 +121,7 @@ func start(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 		// The kernel's signal is for the end of a thread, so this one has to stay.
 		Pdeathsig: unix.SIGKILL,
 	}
+	keepPairs()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)

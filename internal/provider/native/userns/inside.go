@@ -81,6 +81,7 @@ func waitAtGate() {
 		}
 		break
 	}
+	keepPairs()
 	args := append([]string{insideName}, os.Args[1:]...)
 	err := unix.Exec("/proc/self/exe", args, os.Environ())
 	fmt.Fprintf(os.Stderr, "checkfu: %v\n", os.NewSyscallError("execve", err))
@@ -99,6 +100,7 @@ func settle() error {
 	}
 	life := os.NewFile(lifeFD, "life")
 	unix.CloseOnExec(lifeFD)
+	keepPairs()
 	go func() {
 		_, _ = life.Read(make([]byte, 1))
 		os.Exit(failed) // the user's process is gone, also where it went before the line above

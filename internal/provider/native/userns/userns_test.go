@@ -77,6 +77,17 @@ var actions = map[string]func() int{
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: Base, Size: Size}}}}).Run())
 		return 0
 	},
+	// Of two pipes of which this process has both ends, or one, a program gets the latter.
+	"pipes": func() int {
+		var both, one [2]int
+		fmt.Println(unix.Pipe(both[:]), unix.Pipe(one[:]), unix.Close(one[1]))
+		keepPairs()
+		for _, fd := range append(both[:], one[0]) {
+			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			fmt.Println("kept", flags == unix.FD_CLOEXEC, err)
+		}
+		return 0
+	},
 	"exit 7": func() int { return 7 },
 	"die":    func() int { panic("it falls") },
 	// Process 1 dies of no signal that it does not handle, as one of an ordinary process.
@@ -114,8 +125,6 @@ func child(t *testing.T, u *usernstest.User, do string) *exec.Cmd {
 	return cmd
 }
 
-func subids() string { return fmt.Sprint(usernstest.First, ":", Size) }
-
 func TestInside(t *testing.T) {
 	for _, c := range []struct {
 		do   string
@@ -123,8 +132,7 @@ func TestInside(t *testing.T) {
 		want []string
 	}{
 		{"look", 0, []string{
-			fmt.Sprint("/proc/self/uid_map 0 ", usernstest.UID, " 1 ", Base, " ", usernstest.First, " ", Size, " <nil>"),
-			fmt.Sprint("/proc/self/gid_map 0 ", usernstest.UID, " 1 ", Base, " ", usernstest.First, " ", Size, " <nil>"),
+			"/proc/self/uid_map 0 USER 1 100000 FIRST 65536 <nil>", "/proc/self/gid_map 0 USER 1 100000 FIRST 65536 <nil>",
 			"pid 1 uid 0 gid 0 private true <nil>",
 			"args [checkfu one two words]",
 		}},
@@ -132,11 +140,12 @@ func TestInside(t *testing.T) {
 			"again true <nil> origin ", "/home/state/x/y /x", "0 <nil> <nil>", fmt.Sprint(Base, " <nil> <nil>"), fmt.Sprint(Base+Size-1, " <nil> <nil>"), "unmapped true true",
 			"tmpfs <nil> <nil>", "nested <nil>",
 		}},
+		{"pipes", 0, []string{"kept true <nil>\nkept true <nil>\nkept false <nil>"}},
 		{"exit 7", 7, nil},
 		{"die", 2, []string{"it falls"}},
 	} {
 		t.Run(c.do, func(t *testing.T) {
-			u := usernstest.New(t, subids())
+			u := usernstest.New(t, true)
 			out, err := child(t, u, c.do).CombinedOutput()
 			code := 0
 			if exit, ok := err.(*exec.ExitError); ok {
@@ -148,6 +157,7 @@ func TestInside(t *testing.T) {
 				t.Errorf("exit %d, want %d", code, c.code)
 			}
 			for _, want := range c.want {
+				want = strings.NewReplacer("USER", strconv.Itoa(u.UID), "FIRST", strconv.Itoa(u.First)).Replace(want)
 				if !strings.Contains(string(out), want) {
 					t.Errorf("no %q in:\n%s", want, out)
 				}
@@ -165,21 +175,23 @@ func TestInside(t *testing.T) {
 // Lacks names what to do, and a person with nothing missing is told nothing.
 func TestLacks(t *testing.T) {
 	for _, c := range []struct {
-		name, subids, path string
-		want               []string
+		name string
+		ids  bool
+		path string
+		want []string
 	}{
-		{"whole", subids(), os.Getenv("PATH"), nil},
-		{"no ids", "", os.Getenv("PATH"), []string{
+		{"whole", true, os.Getenv("PATH"), nil},
+		{"no ids", false, os.Getenv("PATH"), []string{
 			"/etc/subuid gives you no 65536 ids, which a machine's users need | have root add the line checkfu-ordinary:100000:65536 to /etc/subuid",
 			"/etc/subgid gives you no 65536 ids, which a machine's users need | have root add the line checkfu-ordinary:100000:65536 to /etc/subgid",
 		}},
-		{"no programs", subids(), "/nowhere", []string{
+		{"no programs", true, "/nowhere", []string{
 			"newuidmap is not there | have root install the package uidmap (shadow-utils on Fedora)",
 			"newgidmap is not there | have root install the package uidmap (shadow-utils on Fedora)",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			u := usernstest.New(t, c.subids)
+			u := usernstest.New(t, c.ids)
 			cmd := child(t, u, "lacks")
 			// Of two values of a variable the last counts, and setpriv is found before.
 			cmd.Args = append(cmd.Args[:len(cmd.Args)-3:len(cmd.Args)-3], append([]string{"env", "PATH=" + c.path}, cmd.Args[len(cmd.Args)-3:]...)...)
@@ -193,7 +205,7 @@ func TestLacks(t *testing.T) {
 
 // A person's signals come through, each once.
 func TestSignals(t *testing.T) {
-	u := usernstest.New(t, subids())
+	u := usernstest.New(t, true)
 	cmd := child(t, u, "signals")
 	lines := pipe(t, cmd)
 	next(t, lines, "ready")
@@ -218,7 +230,7 @@ func TestSignals(t *testing.T) {
 func TestWhoeverIsKilledNothingIsLeft(t *testing.T) {
 	for _, who := range []string{"the user's process", "process 1"} {
 		t.Run(who, func(t *testing.T) {
-			u := usernstest.New(t, subids())
+			u := usernstest.New(t, true)
 			cmd := child(t, u, "wait")
 			stdin, err := cmd.StdinPipe()
 			if err != nil {
