@@ -6,10 +6,7 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/checkfu/checkfu/internal/snapshot/tree"
-	"github.com/checkfu/checkfu/internal/snapshot/volume"
 	"github.com/checkfu/checkfu/sandbox"
 )
 
@@ -83,7 +80,7 @@ func (st *stage) capture(ctx context.Context, m *Manifest, src Source) error {
 	case FormTree:
 		m.ContentBytes, m.Chunks, err = takeTree(ctx, src, to)
 	case FormImage:
-		m.ContentBytes, m.Chunks, err = takeImage(ctx, src, to)
+		m.ContentBytes, m.Chunks, err = st.takeImage(ctx, src, to)
 	default:
 		err = &Error{Kind: ErrUnsupported, Field: "form", Expected: string(FormImage) + " or " + string(FormTree), Got: strconv.Quote(string(src.Form))}
 	}
@@ -116,67 +113,4 @@ func takeTree(ctx context.Context, src Source, to *os.File) (int64, []Chunk, err
 	}
 	chunks, err := pass{from: to, size: size}.run(ctx)
 	return size, chunks, err
-}
-
-// takeImage takes what the filesystem in an image says is used: what its session
-// deleted stays behind. An image that is no filesystem is taken whole.
-func takeImage(ctx context.Context, src Source, to *os.File) (int64, []Chunk, error) {
-	from, size, err := openImage(src.Path)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer from.Close()
-	if err := from.Sync(); err != nil { // likewise
-		return 0, nil, err
-	}
-	shared, err := share(from, to)
-	if err != nil {
-		return 0, nil, err
-	}
-	if shared { // to is one moment's from here on
-		src.taken()
-		chunks, err := strip(ctx, to, size)
-		return size, chunks, err
-	}
-	used, err := volume.ReadUsed(from, size)
-	if err != nil {
-		return 0, nil, err
-	}
-	chunks, err := pass{from: from, size: size, to: to, used: used, soon: true}.run(ctx)
-	if err == nil {
-		src.taken()
-	}
-	return size, chunks, err
-}
-
-// strip makes holes of what is not used in an image of so many bytes, and digests it.
-// It is on the disk then: one waits for that while the other waits for a core.
-func strip(ctx context.Context, image *os.File, size int64) ([]Chunk, error) {
-	used, err := volume.ReadUsed(image, size)
-	if err == nil {
-		err = erase(image, used)
-	}
-	if err != nil {
-		return nil, err
-	}
-	synced := make(chan error, 1)
-	go func() { synced <- image.Sync() }()
-	chunks, err := pass{from: image, size: size}.run(ctx)
-	return chunks, joined(err, <-synced)
-}
-
-// openImage opens a regular file, and nothing that a link leads to.
-func openImage(path string) (*os.File, int64, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &Error{Kind: ErrUnsupported, Field: "image", Expected: "a regular file", Got: info.Mode().Type().String()}
-	}
-	if err != nil {
-		return nil, 0, joined(err, f.Close())
-	}
-	return f, info.Size(), nil
 }

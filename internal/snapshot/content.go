@@ -69,15 +69,24 @@ type pass struct {
 	to   *os.File // new; reads as zeros
 	used *volume.Used
 	soon bool // to is forced to the disk next: its bytes set out at once
+
+	first  int64       // the chunk to begin with
+	enough func() bool // asked before each chunk; nil goes to the end
 }
 
 // run returns the digests. Whatever is zero is not written and has no digest, however
 // the source stores it, and whatever is not used is taken for zero: a hole stays one,
 // and what was deleted is left behind.
 func (p pass) run(ctx context.Context) ([]Chunk, error) {
+	chunks, _, err := p.part(ctx)
+	return chunks, err
+}
+
+// part is run until it is enough, and says with which chunk to go on.
+func (p pass) part(ctx context.Context) ([]Chunk, int64, error) {
 	if p.to != nil {
 		if err := p.to.Truncate(p.size); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -89,13 +98,17 @@ func (p pass) run(ctx context.Context) ([]Chunk, error) {
 		found []Chunk
 		group sync.WaitGroup
 	)
+	next.Store(p.first)
 	for range min(workers, runtime.GOMAXPROCS(0)) {
 		group.Go(func() {
 			w := worker{pass: p, hash: sha256.New(), buffer: make([]byte, 64*block)}
 			for {
+				if ctx.Err() != nil || p.enough != nil && p.enough() {
+					return
+				}
 				n := next.Add(1) - 1
 				start := n * chunk
-				if start >= p.size || ctx.Err() != nil {
+				if start >= p.size {
 					return
 				}
 				digest, err := w.chunk(ctx, start, min(start+chunk, p.size))
@@ -113,10 +126,10 @@ func (p pass) run(ctx context.Context) ([]Chunk, error) {
 	}
 	group.Wait()
 	if err := context.Cause(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	slices.SortFunc(found, func(a, b Chunk) int { return int(a.Index - b.Index) })
-	return found, nil
+	return found, next.Load(), nil
 }
 
 // worker does one chunk after the other.

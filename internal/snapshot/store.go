@@ -35,7 +35,8 @@ type Store struct {
 
 	// cannotShare: the filesystem was seen not to share blocks.
 	cannotShare atomic.Bool
-	syncing     joint // of the names of snapshots
+	syncing     joint         // of the names of snapshots
+	still       time.Duration // stillFor, except in a test
 }
 
 // Open makes the store's directory if it is not there, closed to everyone but
@@ -53,7 +54,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, within("open", "", err)
 	}
-	s := &Store{dir: abs, opt: opt}
+	s := &Store{dir: abs, opt: opt, still: stillFor}
 	// The lock is only ever held for moments.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
