@@ -135,6 +135,9 @@ func execError(dir, id string, err error) error {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.LifecycleConflict && e.Actual == sandbox.ActualProcessAlreadyOpen {
 		return fmt.Errorf("session %s: another command runs in it, and there is room for one at a time", id)
 	}
+	if fell := (&sandbox.Error{Kind: sandbox.CapabilityUnavailable, Requirement: sandbox.RequireNetworkPolicy}); errors.Is(err, fell) {
+		return fmt.Errorf("session %s: the host's rules around its network were taken away, so its link was cut, and nothing is begun in it any more; checkfu cp brings out what lies in its mounts and outputs, and one with --keep has a new network once it was paused and resumed: %w", id, err)
+	}
 	if l, found := keeper.Find(dir, id); found == nil && l.Keeping() {
 		if l.Leaving != "" {
 			return fmt.Errorf("session %s is kept, and nothing can be done in it: its machine could not be removed; checkfu session pause %s tries again: %w", id, id, err)

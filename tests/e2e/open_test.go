@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
+
 	"github.com/checkfu/checkfu/internal/egress/lab"
 	"github.com/checkfu/checkfu/internal/provider/native/uplink"
 )
@@ -69,6 +71,21 @@ func TestRunUnrestricted(t *testing.T) {
 	if r := on(t, l, "session", "exec", id, "--", "sh", "-c", reach("allowed.test")+reach("10.77.0.10")); r.code != 0 || r.stdout != "yes\nno\n" {
 		t.Errorf("%+v", r)
 	}
+	// Where the host's rules are loaded anew its commands are refused, and say why.
+	if err := l.Guard.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		c.FlushRuleset()
+		return c.Flush()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its commands are refused", func() bool {
+		r := on(t, l, "session", "exec", id, "--", "true")
+		return r.code == 125 && strings.Contains(r.stderr, "its link was cut, and nothing is begun in it any more")
+	})
 	if r := on(t, l, "session", "rm", id); r.code != 0 {
 		t.Errorf("%+v", r)
 	}

@@ -33,6 +33,9 @@ func (p *Provider) Execute(ctx context.Context, id sandbox.InstanceID, c sandbox
 	if err := in.checkModel(c.Environment); err != nil {
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonInvalidRequest, err)
 	}
+	if err := in.fenced(sandbox.OpExecute); err != nil {
+		return sandbox.Settlement{}, err
+	}
 	pipes, err := openPipes()
 	if err != nil {
 		return sandbox.Settlement{}, sandbox.Failed(sandbox.OpExecute, sandbox.ReasonProviderError, err)

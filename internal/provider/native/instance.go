@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/checkfu/checkfu/internal/contain"
@@ -56,6 +57,7 @@ type instance struct {
 	guard   Attendant      // from its start to its stop
 	relay   Attendant      // likewise
 	uplink  *uplink.Uplink // likewise
+	cut     atomic.Bool    // its fence fell, and so its link was cut
 
 	journal *journal.Journal      // of active writes; from allocate on
 	writes  map[*activeWrite]bool // that end with the instance

@@ -68,9 +68,20 @@ func (in *instance) connect() (namespace string, err error) {
 	in.mu.Lock()
 	in.uplink = u
 	in.mu.Unlock()
-	u.Watch(time.NewTicker(fenceCheck), func(error) {}) // it is cut: fenced better than before
+	// It is cut, and so fenced better than before. No lock: Close waits for the watch.
+	u.Watch(time.NewTicker(fenceCheck), func(error) { in.cut.Store(true) })
 	in.p.opt.Step("linked")
 	return u.Namespace(), nil
+}
+
+// fenced refuses to begin anything in a machine whose fence fell: it has not the network
+// that was asked for any more, and whoever runs something there is to know why.
+// Source: contract "Errors", third condition of network_policy.
+func (in *instance) fenced(op sandbox.Operation) error {
+	if !in.cut.Load() {
+		return nil
+	}
+	return sandbox.Unavailable(op, sandbox.RequireNetworkPolicy, string(sandbox.NetworkUnrestricted), "none: the fence of the machine fell, and its link was cut")
 }
 
 // networkHolds reads back that the machine has the network that it is to have.

@@ -3,6 +3,7 @@ package native
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"runtime"
@@ -231,6 +232,7 @@ func TestUnrestricted_NoFenceNoNetwork(t *testing.T) {
 	if _, err := p.Conclude(t.Context(), id); err != nil {
 		t.Error(err)
 	}
+	began := open(t, p, id, "read go; echo hi | nc -w 5 45.33.32.10 80 || echo unreachable; grep -c : /proc/net/dev")
 	if err := l.Guard.Do(func() error {
 		c, err := nftables.New()
 		if err != nil {
@@ -245,8 +247,19 @@ func TestUnrestricted_NoFenceNoNetwork(t *testing.T) {
 		left, err := p.opt.Uplink.Census()
 		return err == nil && len(left) == 0
 	})
-	if s := sh(t, p, id, "echo hi | nc -w 5 45.33.32.10 80 || echo unreachable; grep -c : /proc/net/dev"); string(s.Stdout) != "unreachable\n1\n" {
-		t.Errorf("%q", s.Stdout)
+	if _, err := began.Input().Write([]byte("go\n")); err != nil {
+		t.Error(err)
+	}
+	if said, err := io.ReadAll(began.Output()); err != nil || string(said) != "unreachable\n1\n" {
+		t.Errorf("%q, %v", said, err)
+	}
+	eventually(t, "nothing is begun in it any more", func() bool {
+		_, err := p.Execute(t.Context(), id, shell("true"))
+		return errors.Is(err, &sandbox.Error{Kind: sandbox.CapabilityUnavailable, Operation: sandbox.OpExecute, Requirement: sandbox.RequireNetworkPolicy})
+	})
+	_, err := p.OpenProcess(t.Context(), id, processID, sandbox.ProcessRequest{Executable: "/bin/true", WorkingDirectory: "/", Environment: map[string]string{}})
+	if !errors.Is(err, &sandbox.Error{Kind: sandbox.CapabilityUnavailable, Operation: sandbox.OpOpenProcess, Requirement: sandbox.RequireNetworkPolicy}) {
+		t.Errorf("a process: %v", err)
 	}
 	if _, err := p.Conclude(t.Context(), id); err == nil || !strings.Contains(err.Error(), "the fence of the machine was lost") {
 		t.Errorf("%v", err)

@@ -47,6 +47,9 @@ func (p *Provider) OpenProcess(ctx context.Context, id sandbox.InstanceID, proce
 	if err := in.checkModel(r.Environment); err != nil {
 		return nil, sandbox.Failed(sandbox.OpOpenProcess, sandbox.ReasonInvalidRequest, err)
 	}
+	if err := in.fenced(sandbox.OpOpenProcess); err != nil {
+		return nil, err
+	}
 	m, leave, err := in.enter(ctx, sandbox.OpOpenProcess)
 	if err != nil {
 		return nil, err
