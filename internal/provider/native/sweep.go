@@ -166,7 +166,8 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 		return "", false, nil // only its own driver can end its machine
 	}
 	if readErr == nil && !unborn && !r.Now.Before(rec.ExpiresAt) && !p.outOfReach(id, at) {
-		return id, unclaimed || !rec.Waits, p.expire(ctx, id, at)
+		gone, err := p.expire(ctx, id, at, r.Now)
+		return id, gone && (unclaimed || !rec.Waits), err
 	}
 	since := rec.CreatedAt
 	if readErr != nil { // crashed before its record, or damaged: its directory tells its age
@@ -199,16 +200,23 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 }
 
 // expire removes an instance past its deadline, whoever owns it: its own
-// process in the ordinary way, any other by ending the machine under it.
-func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place) error {
+// process in the ordinary way, any other by ending the machine under it. It reports
+// false of one that waited when its record was read, and that somebody has by now.
+func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place, now sandbox.Timestamp) (bool, error) {
 	p.mu.Lock()
-	p.pool.pull(id)
 	in := p.instances[id]
-	p.mu.Unlock()
-	if in != nil {
-		return p.Destroy(ctx, id)
+	claimed := in != nil && now.Before(in.request.ExpiresAt)
+	if !claimed {
+		p.pool.pull(id)
 	}
-	return p.dismantle(ctx, id, at)
+	p.mu.Unlock()
+	switch {
+	case claimed:
+		return false, nil
+	case in != nil:
+		return true, p.Destroy(ctx, id)
+	}
+	return true, p.dismantle(ctx, id, at)
 }
 
 func ignoreMissing(err error) error {

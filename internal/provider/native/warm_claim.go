@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/checkfu/checkfu/internal/provider/native/machine"
@@ -53,11 +54,18 @@ func (w *pool) take(ctx context.Context, r sandbox.ProvisionRequest) (in *instan
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	_, s := w.shapeFor(key)
-	if s == nil || len(s.ready) == 0 {
+	if s == nil {
 		return nil, nil
 	}
-	in = s.ready[0].in
-	s.ready = s.ready[1:]
+	// A host that slept has a wall clock, by which sweeps go, far ahead of the one by
+	// which a waiting machine's life is counted.
+	now := sandbox.At(w.p.opt.Now())
+	i := slices.IndexFunc(s.ready, func(r waiting) bool { return now.Before(r.in.request.ExpiresAt) })
+	if i < 0 {
+		return nil, nil
+	}
+	in = s.ready[i].in
+	s.ready = slices.Delete(s.ready, i, i+1)
 	in.request, in.digest = r, profileDigest(r.Profile)
 	moving := &activation{cancel: func() {}, done: make(chan struct{})}
 	in.mu.Lock()
