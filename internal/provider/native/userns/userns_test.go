@@ -132,7 +132,7 @@ func TestInside(t *testing.T) {
 		want []string
 	}{
 		{"look", 0, []string{
-			"/proc/self/uid_map 0 USER 1 100000 FIRST 65536 <nil>", "/proc/self/gid_map 0 USER 1 100000 FIRST 65536 <nil>",
+			"/proc/self/uid_map 0 USER 1 BASE FIRST 65536 <nil>", "/proc/self/gid_map 0 USER 1 BASE FIRST 65536 <nil>",
 			"pid 1 uid 0 gid 0 private true <nil>",
 			"args [checkfu one two words]",
 		}},
@@ -157,7 +157,7 @@ func TestInside(t *testing.T) {
 				t.Errorf("exit %d, want %d", code, c.code)
 			}
 			for _, want := range c.want {
-				want = strings.NewReplacer("USER", strconv.Itoa(u.UID), "FIRST", strconv.Itoa(u.First)).Replace(want)
+				want = strings.NewReplacer("USER", strconv.Itoa(u.UID), "BASE", strconv.Itoa(Base), "FIRST", strconv.Itoa(u.First)).Replace(want)
 				if !strings.Contains(string(out), want) {
 					t.Errorf("no %q in:\n%s", want, out)
 				}
