@@ -147,16 +147,16 @@ func liveState(ctx context.Context, w *world) (err error) {
 // syncHome forces the filesystem of an instance's home to its image, and that to the
 // disk.
 func syncHome(instance string) error {
-	for _, name := range []string{"home", "home.image"} {
-		f, err := os.Open(filepath.Join(instance, name))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(unix.Syncfs(int(f.Fd())), f.Close()); err != nil {
-			return err
-		}
+	home, err := os.Open(filepath.Join(instance, "home"))
+	if err != nil {
+		return err
 	}
-	return nil
+	err = errors.Join(unix.Syncfs(int(home.Fd())), home.Close())
+	image, openErr := os.Open(filepath.Join(instance, "home.image"))
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	return errors.Join(err, image.Sync(), image.Close())
 }
 
 // rawLive is a container with the same program: each round writes it down, and makes
@@ -199,6 +199,9 @@ func (w *world) rawLive(ctx context.Context, restores *samples) (side, func() er
 	w.rep.command("runsc restore", restore())
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := errors.Join(os.RemoveAll(image), os.Mkdir(image, 0o700)); err != nil {
+			return 0, err
+		}
+		if err := syncHome(filepath.Join(w.providerDir("runsc"), "instances", string(like))); err != nil { // as ours does
 			return 0, err
 		}
 		begin := time.Now()
