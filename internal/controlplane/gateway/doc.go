@@ -10,6 +10,8 @@
 //	count                 usage.go    tokens, out of JSON and of server-sent events
 //	store                 store.go    leases and counts, on the disk before they are answered
 //	control               control.go  grants and ends leases, for its operator alone
+//	holder                holder.go   ends the lease of a process that was killed
+//	log                   logfile.go  two files of bounded size
 //
 // It looks at nothing but token and lease: not at an address, and not at the relay,
 // which may be absent or somebody else's.
