@@ -201,17 +201,17 @@ func (p *Provider) sweepOne(ctx context.Context, name string, r sandbox.CleanupR
 
 // expire removes an instance past its deadline, whoever owns it: its own
 // process in the ordinary way, any other by ending the machine under it. It reports
-// false of one that waited when its record was read, and that somebody has by now.
+// false of one that waited when its record was read, and that somebody has by now, and
+// of one that this process is starting to wait, which it ends itself.
 func (p *Provider) expire(ctx context.Context, id sandbox.InstanceID, at place, now sandbox.Timestamp) (bool, error) {
 	p.mu.Lock()
+	p.pool.pull(id) // of what waits; nothing else can be claimed any more
 	in := p.instances[id]
 	claimed := in != nil && now.Before(in.request.ExpiresAt)
-	if !claimed {
-		p.pool.pull(id)
-	}
+	made := p.pool.makes(id)
 	p.mu.Unlock()
 	switch {
-	case claimed:
+	case claimed, made:
 		return false, nil
 	case in != nil:
 		return true, p.Destroy(ctx, id)

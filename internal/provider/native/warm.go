@@ -75,6 +75,7 @@ type pool struct {
 	shapes  []*shape             // asked for last first
 	busy    int                  // provisions and activations under way
 	since   time.Time            // when the last of them ended
+	making  sandbox.InstanceID   // that is being started
 	leaving []sandbox.InstanceID // whose end failed, to be tried again
 }
 
@@ -201,6 +202,10 @@ func (w *pool) each(visit func(s *shape, want int)) {
 		visit(s, want)
 	}
 }
+
+// makes reports whether an instance is being started to wait. The caller has the
+// provider's mu.
+func (w *pool) makes(id sandbox.InstanceID) bool { return w != nil && w.making == id }
 
 // held is how much memory the machines that wait hold. The caller has the
 // provider's mu.

@@ -112,6 +112,7 @@ func (w *pool) fill(ctx context.Context, s *shape) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.making = ""
 	if in == nil {
 		s.refused = true
 		return err
@@ -145,6 +146,9 @@ func (w *pool) start(ctx context.Context, s *shape) (in *instance, bytes int64, 
 	r.ExpiresAt = sandbox.At(p.opt.Now().Add(w.warm.Life + time.Minute))
 	in = newInstance(p, newInstanceID(), r, root)
 	in.ahead = true
+	p.mu.Lock()
+	w.making = in.id
+	p.mu.Unlock()
 	if err := in.allocate(ctx); err != nil {
 		return in, 0, err
 	}
