@@ -54,7 +54,8 @@ var debian = func() string {
 
 // apt installs Debian packages from the archives that the image itself names,
 // signed by the keys that it has, all of them at once. Where they are several, each
-// is tried by itself first: what is wrong with one is then said of that one.
+// is tried by itself first: what is wrong with one is then said of that one. In the
+// end each is there by the very name that was asked for.
 func apt(packages []sandbox.Package, from source) part {
 	const missing = "apt: the image has no apt-get; choose a base of Debian"
 	rewrite := []string{"-e", rewriting(named(from.destinations), `https://\2\3`)}
@@ -85,11 +86,17 @@ func apt(packages []sandbox.Package, from source) part {
 			steps = append(steps, install(packages[i:i+1], "--simulate"))
 		}
 	}
+	// Where apt knows no package of a name that ends in a plus it takes the one that has
+	// the name without it. dpkg does not, and says nothing but which one it lacks.
+	installed := Step{Packages: packages, Argv: []string{"dpkg-query", `--showformat=\n`, "--show", "--"}, Missing: missing}
+	for _, p := range packages {
+		installed.Argv = append(installed.Argv, p.Name)
+	}
 	return part{
 		// Whatever a package starts when it is installed would be gone with the machine.
 		files: []File{{Path: "/usr/sbin/policy-rc.d", Mode: 0o755, Content: []byte("#!/bin/sh\nexit 101\n")}},
 		env:   []string{"DEBIAN_FRONTEND=noninteractive", "DEBCONF_NONINTERACTIVE_SEEN=true", "APT_LISTCHANGES_FRONTEND=none", "UCF_FORCE_CONFFOLD=1"},
-		steps: append(steps, install(packages)),
+		steps: append(steps, install(packages), installed),
 		discard: []string{
 			"/etc/.pwd.lock", "/etc/group-", "/etc/gshadow-", "/etc/machine-id", "/etc/passwd-", "/etc/shadow-",
 			"/var/cache/apt", "/var/cache/debconf", "/var/cache/ldconfig", "/var/lib/apt/lists", "/var/lib/dpkg/lock",

@@ -18,10 +18,12 @@ type grammar struct {
 }
 
 var grammars = map[sandbox.PackageManager]grammar{
-	// A name that ends in a dash would remove the package before it.
+	// A word that ends in a dash would remove the package before it, and one that ends
+	// in a plus is read a second time without it. No version ends so; of a name, as g++,
+	// the check behind the installation says which of the two it was.
 	sandbox.ManagerApt: {
 		name:    regexp.MustCompile(`\A[a-z0-9][a-z0-9+.-]*[a-z0-9+.]\z`),
-		version: regexp.MustCompile(`\A(?:[0-9]+:)?[0-9][A-Za-z0-9.+~-]*\z`),
+		version: regexp.MustCompile(`\A(?:[0-9]+:)?[0-9](?:[A-Za-z0-9.+~-]*[A-Za-z0-9~])?\z`),
 		form:    "a Debian package, as in jq (lower case, digits, + . -)", exact: "one Debian version, as in 1.6-2.1", most: 128,
 	},
 	sandbox.ManagerCargo: {

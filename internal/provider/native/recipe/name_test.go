@@ -30,6 +30,9 @@ func TestCheck(t *testing.T) {
 		{"apt", "^jq", "", "name"},
 		{"apt", "web-server^", "", "name"}, // a task
 		{"apt", "jq", "1.*", "version"},
+		{"apt", "jq", "1", ""},
+		{"apt", "jq", "1.6-", "version"}, // removes it
+		{"apt", "jq", "1.6+", "version"}, // another version
 		{"apt", "jq", "", ""},
 		{"npm", "is-number", "7.0.0", ""},
 		{"npm", "@scope/name", "1.0.0-rc.1+b", ""},
@@ -115,6 +118,9 @@ func FuzzCheck(f *testing.F) {
 			if strings.HasPrefix(word, "-") || strings.HasPrefix(word, ".") || strings.HasPrefix(word, "/") || strings.Contains(word, "..") && strings.Contains(word, "/") ||
 				strings.Contains(word, "://") || strings.ContainsAny(word, " \t\r\n\v\f\x00\"'`\\$&|;<>(){}[]*?#%^=,") {
 				t.Fatalf("%q of %+v", word, p)
+			}
+			if p.Manager == sandbox.ManagerApt && (strings.HasSuffix(word, "-") || word == version && strings.HasSuffix(word, "+")) {
+				t.Fatalf("apt would do something else: %+v", p)
 			}
 			for i := range len(word) {
 				if word[i] <= ' ' || word[i] > '~' {

@@ -49,7 +49,7 @@ func TestFor(t *testing.T) {
 			t.Errorf("a shell in %v", s.Argv)
 		}
 	}
-	want := []string{"hello=2.10-3", "jq", "jq", "example.com/cmd/tool@latest", "example.com/x@v1.2.3", "@a/b@1.0.0", "cowsay"}
+	want := []string{"hello=2.10-3", "jq", "jq", "jq", "example.com/cmd/tool@latest", "example.com/x@v1.2.3", "@a/b@1.0.0", "cowsay"}
 	if !slices.Equal(last, want) {
 		t.Errorf("packages as arguments: %q, want %q", last, want)
 	}
@@ -81,6 +81,20 @@ func TestFor(t *testing.T) {
 			t.Errorf("environment %q", e)
 		}
 		names[name] = true
+	}
+}
+
+// apt takes "tree+" for "tree" and "tree=1-" for its removal, and ends well: no
+// version ends so, and dpkg, which knows whole names alone, has the last word.
+func TestForHoldsAptToWholeNames(t *testing.T) {
+	packages := []sandbox.Package{pkg("apt", "tree+", ""), pkg("apt", "g++", "4:12.2.0-3")}
+	got, err := recipe.For(packages, trusting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := got.Steps[len(got.Steps)-1]
+	if want := []string{"dpkg-query", `--showformat=\n`, "--show", "--", "tree+", "g++"}; !slices.Equal(last.Argv, want) || !slices.Equal(last.Packages, packages) {
+		t.Errorf("the last step is %+v, want %q", last, want)
 	}
 }
 
@@ -237,7 +251,7 @@ func FuzzDecodeRegistries(f *testing.F) {
 // An image is found again by Revision, so a recipe that does something else has to
 // have another. Whoever sees this fail raises Revision and writes both down here.
 func TestRevisionIsOfTheRecipesAsTheyAre(t *testing.T) {
-	const revision, digest = "1", "c7f8f2672ada8f05"
+	const revision, digest = "2", "54ddacc4876a48c2"
 	r, err := recipe.For([]sandbox.Package{
 		pkg("apt", "hello", "1-1"), pkg("apt", "jq", ""), pkg("go", "example.com/x", ""), pkg("npm", "cowsay", "1.0.0"), pkg("pip", "six", "1.0"),
 	}, trusting)
