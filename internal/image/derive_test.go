@@ -156,6 +156,31 @@ func TestDerive_WhatAMachineChangedAndNothingElse(t *testing.T) {
 	}
 }
 
+// TestDerive_TimesOfTheBuild: the clock of files is a tick behind that of programs,
+// also where a second ends in between.
+func TestDerive_TimesOfTheBuild(t *testing.T) {
+	s := openStore(t, Options{IDBase: uint32(min(os.Getuid(), os.Getgid()))})
+	began := time.Unix(1700000000, 0)
+	for _, c := range []struct {
+		at, want time.Time
+	}{
+		{began.Add(-time.Hour), began.Add(-time.Hour)},
+		{began.Add(-10 * time.Millisecond), BaseEpoch},
+		{began, BaseEpoch},
+		{began.Add(time.Hour), BaseEpoch},
+	} {
+		upper := t.TempDir()
+		must(t, os.WriteFile(upper+"/f", nil, 0o644), os.Chtimes(upper+"/f", c.at, c.at))
+		var layer bytes.Buffer
+		must(t, s.writeDifference(t.Context(), Difference{Upper: upper, Began: began}, &layer))
+		h, err := tar.NewReader(&layer).Next()
+		must(t, err)
+		if !h.ModTime.Equal(c.want) {
+			t.Errorf("written at %v: %v, want %v", c.at, h.ModTime, c.want)
+		}
+	}
+}
+
 func TestDerive_Refusals(t *testing.T) {
 	s := openStore(t, Options{IDBase: 100000})
 	base, err := s.Import(t.Context(), craft(t, nil, layerOf(t, e{name: "f", body: "x"})).directory(t))

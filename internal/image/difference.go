@@ -39,6 +39,11 @@ const (
 	metacopyXattr = "trusted.overlay.metacopy"
 )
 
+// clockSlack is how much earlier than Began a file may seem to be that was written
+// after it: the kernel takes the times of files from a clock that stands still for
+// a tick, and a machine from one of its own.
+const clockSlack = time.Second
+
 // delta writes a Difference as one layer: names sorted, parents before what is
 // in them, whiteouts in place.
 type delta struct {
@@ -219,7 +224,7 @@ func (d *delta) header(st *unix.Stat_t, h tar.Header) error {
 	}
 	h.Uid, h.Gid, h.Mode, h.Format = int(uid), int(gid), int64(st.Mode&0o7777), tar.FormatPAX
 	h.ModTime = time.Unix(st.Mtim.Sec, 0)
-	if h.ModTime.Unix() >= d.diff.Began.Unix() {
+	if time.Unix(st.Mtim.Sec, st.Mtim.Nsec).After(d.diff.Began.Add(-clockSlack)) {
 		h.ModTime = BaseEpoch
 	}
 	return d.out.WriteHeader(&h)
