@@ -30,6 +30,11 @@ func (a *app) enter(cmd *cobra.Command, args []string) error {
 		if cmd.Name() != "run" {
 			return argument.Wrong("%s: expected another provider: machines of %s end with their command, so checkfu run alone has them", flag, all.NativeRootless)
 		}
+		for _, limit := range []string{"memory", "cpus"} {
+			if cmd.Flags().Changed(limit) {
+				return argument.Wrong("--%s: %s cannot hold its machines to it, and takes no limit that does not hold; leave it out", limit, all.NativeRootless)
+			}
+		}
 		needs = true
 	}
 	if userns.Inside() || !needs && (os.Geteuid() == 0 || !tends(cmd)) {

@@ -66,6 +66,7 @@ func TestRootless(t *testing.T) {
 		{boxed("native", "true"), 125, "name the provider native:rootless"},
 		{boxed("native:runc", "true"), 125, "needs root"},
 		{onRootless("true", "--keep"), 2, "--keep"},
+		{onRootless("true", "--memory", "1GiB"), 2, "takes no limit that does not hold"},
 		{onRootless("true", "--network", "unrestricted"), 125, "for the host's root to make"},
 		{[]string{"session", "start", "--provider", "native:rootless", "--image", "busybox"}, 2, "checkfu run alone has them"},
 		{[]string{"provider", "serve", "--provider", "native:rootless", "--listen", "unix:s"}, 2, "checkfu run alone has them"},

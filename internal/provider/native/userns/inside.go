@@ -125,6 +125,11 @@ func settle() error {
 			return &EnterError{Step: strings.TrimSpace("mount " + m.kind + " on " + m.target), Err: err}
 		}
 	}
+	// Where the host runs out of memory the kernel ends this process before others of
+	// the user: homes are memory that counts for no process, and go with its mounts.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
+		return &EnterError{Step: "become what the kernel ends first", Err: err}
+	}
 	return nil
 }
 
