@@ -29,6 +29,9 @@ const (
 	size    = 65536      // of a block
 )
 
+// must is set where nothing may be skipped.
+const must = "CHECKFU_TEST_USERS"
+
 // User is one such person.
 type User struct {
 	Home   string // closed to everybody else; its parent is root's and open
@@ -40,11 +43,14 @@ type User struct {
 // New makes a user and their home, which the test's end removes, and gives them their
 // subordinate ids, or none.
 //
-// It skips t where newuidmap is missing (Debian: uidmap), and fails it where who runs
-// it is not root.
+// It skips t where newuidmap is missing (Debian: uidmap), unless CHECKFU_TEST_USERS is
+// set, and fails it where who runs it is not root.
 func New(t testing.TB, ids bool) *User {
 	t.Helper()
 	if _, err := exec.LookPath("newuidmap"); err != nil {
+		if os.Getenv(must) != "" {
+			t.Fatalf("%s is set, and there is no newuidmap in PATH", must)
+		}
 		t.Skip("no newuidmap in PATH; Debian has it in uidmap")
 	}
 	slot := reserve(t)
