@@ -181,6 +181,46 @@ func TestDerive_TimesOfTheBuild(t *testing.T) {
 	}
 }
 
+// TestDerive_OfADamagedBase: what became of a tree after it was unpacked is in no
+// tree on top of it, where it would be recorded as it is and verified as whole.
+func TestDerive_OfADamagedBase(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		entry string
+		harm  func(root string) error
+	}{
+		{"content", "f", func(r string) error { return os.WriteFile(r+"/f", []byte("y"), 0o644) }},
+		{"mode", "d/f", func(r string) error { return os.Chmod(r+"/d/f", 0o755|os.ModeSetuid) }},
+		{"gone", "d/f", func(r string) error { return os.Remove(r + "/d/f") }},
+		{"come", "g", func(r string) error { return os.WriteFile(r+"/g", nil, 0o644) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := openStore(t, Options{})
+			base, err := s.Import(t.Context(), craft(t, nil, layerOf(t, e{name: "d/", kind: tar.TypeDir}, e{name: "d/f", body: "x"}, e{name: "f", body: "x"})).directory(t))
+			must(t, err)
+			img, err := s.Derive(t.Context(), Derivation{Key: derivedKey, Base: base.Digest}, Difference{Upper: t.TempDir()})
+			must(t, err)
+			r, err := s.Rootfs(t.Context(), base.Digest)
+			must(t, err)
+			must(t, c.harm(r.Path))
+			r.Release()
+			_, err = s.Rootfs(t.Context(), img.Digest)
+			if bad, ok := errors.AsType[*Error](err); !ok || bad.Kind != ErrDigestMismatch || bad.Ref != base.Digest || bad.Entry != c.entry {
+				t.Errorf("%v", err)
+			}
+			if left, err := os.ReadDir(s.path("tmp")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v %v", left, err)
+			}
+			// Without that tree the layers are unpacked, and they are whole.
+			must(t, s.Remove(t.Context(), base.Digest))
+			if r, err = s.Rootfs(t.Context(), img.Digest); err != nil {
+				t.Fatal(err)
+			}
+			r.Release()
+		})
+	}
+}
+
 func TestDerive_Refusals(t *testing.T) {
 	s := openStore(t, Options{IDBase: 100000})
 	base, err := s.Import(t.Context(), craft(t, nil, layerOf(t, e{name: "f", body: "x"})).directory(t))

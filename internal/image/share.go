@@ -17,9 +17,11 @@ import (
 // that is there: the second image of a base then costs what is new in it. No file
 // of a tree is ever written to again, neither by a machine, which has the trees
 // read-only, nor by unpacking, which puts a new file in the place of an old one.
+// What was written to it all the same, by a disk or by hand, is not passed on.
 
 // shareBase fills an empty tree with what img has in common with its base, and
 // returns how many of img's layers that was: 0 where the base's tree cannot serve.
+// Errors: ErrDigestMismatch, of the base, where its tree is not as it was unpacked.
 func (s *Store) shareBase(ctx context.Context, img *stored, u *unpacker) (int, error) {
 	if img.Derivation == nil {
 		return 0, nil
@@ -49,6 +51,11 @@ func (s *Store) shareBase(ctx context.Context, img *stored, u *unpacker) (int, e
 	defer root.Close()
 	if err := u.share(ctx, int(root.Fd()), u.tree.root); err != nil {
 		return 0, err
+	}
+	// No layer's digest speaks for what was not unpacked, and the record of the
+	// derived tree would call any damage whole.
+	if err := s.compare(ctx, r, u.tree.root); err != nil {
+		return 0, within("rootfs", img.Derivation.Base, err)
 	}
 	u.left = rec.leftOut
 	return n, nil

@@ -36,18 +36,24 @@ func (s *Store) verify(ctx context.Context, digest string) error {
 		return err
 	}
 	defer r.Release()
-	recorded, err := os.Open(filepath.Join(filepath.Dir(r.Path), linesName))
-	if err != nil {
-		return err
-	}
-	defer recorded.Close()
 	root, err := os.Open(r.Path)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	return s.compare(ctx, r, int(root.Fd()))
+}
+
+// compare reads the tree at root, and fails at the first entry that is not as the
+// record of r has it.
+func (s *Store) compare(ctx context.Context, r *Root, root int) error {
+	recorded, err := os.Open(filepath.Join(filepath.Dir(r.Path), linesName))
+	if err != nil {
+		return err
+	}
+	defer recorded.Close()
 	c := &comparison{want: bufio.NewReader(recorded)}
-	got, _, err := writeRecord(ctx, int(root.Fd()), s.opt.IDBase, c)
+	got, _, err := writeRecord(ctx, root, s.opt.IDBase, c)
 	if err != nil {
 		return err
 	}
