@@ -194,6 +194,20 @@ func TestLive_RefusedIsUnharmed(t *testing.T) {
 	if err := proc.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	// A connection of a forward is a command of the host's too.
+	detached(t, p, id, "nc -ll -p 7777 -e cat")
+	eventually(t, "somebody listens", func() bool { return len(sh(t, p, id, "grep -h :1E61 /proc/net/tcp /proc/net/tcp6").Stdout) > 0 })
+	tunnel, err := p.Tunnel(t.Context(), id, 7777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := release(p, id); got != ReasonLive+string(machine.CauseCommand) {
+		t.Errorf("beside a tunnel: %s", got)
+	}
+	if err := tunnel.Close(); err != nil {
+		t.Error(err)
+	}
+	counts(t, p, id, before)
 	ref := pausedLive(t, p, id)
 	if err := p.DestroySnapshot(t.Context(), ref.SnapshotID); err != nil {
 		t.Error(err)
