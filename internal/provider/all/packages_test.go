@@ -99,20 +99,22 @@ func TestPackages_APrivateMirrorOfPip(t *testing.T) {
 		}
 		return o
 	}
-	install := func(o *Opened, name, version string) (image.Image, error) {
-		p := sandbox.Profile{BaseImage: base.Reference, Packages: []sandbox.Package{{Manager: sandbox.ManagerPip, Name: name, Version: version}}}
+	install := func(o *Opened, packages ...sandbox.Package) (image.Image, error) {
+		p := sandbox.Profile{BaseImage: base.Reference, Packages: packages}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		return o.Builder.Materialize(ctx, p, sandbox.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	}
 
 	unpinned := open("")
-	_, err = install(unpinned, "hello-wheel", "1.0")
+	hello := sandbox.Package{Manager: sandbox.ManagerPip, Name: "hello-wheel", Version: "1.0"}
+	_, err = install(unpinned, hello)
 	if failed, ok := errors.AsType[*native.BuildError](err); !ok || len(failed.Refused) == 0 || failed.Refused[0].Host != host || failed.Refused[0].Reason != "answer_not_public" {
 		t.Errorf("without a pin: %v", err)
 	}
 	pinned := open(fmt.Sprintf(`{"host":%q,"prefixes":["10.77.0.0/28"]}`, host))
-	derived, err := install(pinned, "hello-wheel", "1.0")
+	// The first has code that Python runs whenever it starts: by then both are there.
+	derived, err := install(pinned, sandbox.Package{Manager: sandbox.ManagerPip, Name: "eager-wheel"}, hello)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +123,15 @@ func TestPackages_APrivateMirrorOfPip(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Release()
-	if found, _ := filepath.Glob(filepath.Join(root.Path, "usr/local/lib/python3*/dist-packages/hello_wheel.py")); len(found) != 1 {
-		t.Errorf("the module is at %q", found)
+	for _, module := range []string{"hello_wheel.py", "eager_wheel.pth"} {
+		if found, _ := filepath.Glob(filepath.Join(root.Path, "usr/local/lib/python3*/dist-packages", module)); len(found) != 1 {
+			t.Errorf("%s is at %q", module, found)
+		}
 	}
-	_, err = install(pinned, "only-a-program", "")
+	if _, err := os.Lstat(filepath.Join(root.Path, "usr/share/ran")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("code of a package ran while another was installed: %v", err)
+	}
+	_, err = install(pinned, hello, sandbox.Package{Manager: sandbox.ManagerPip, Name: "only-a-program"})
 	if failed, ok := errors.AsType[*native.BuildError](err); !ok || failed.Packages[0] != "pip:only-a-program" || !strings.Contains(strings.Join(failed.Output, "\n"), "No matching distribution") {
 		t.Errorf("what is no wheel: %v", err)
 	}
@@ -156,8 +163,15 @@ func serveIndex(t *testing.T, l *lab.Lab, host string, at netip.AddrPort) (autho
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string][]byte{"/files/hello_wheel-1.0-py3-none-any.whl": wheel(t), "/files/only-a-program-1.0.tar.gz": []byte("never asked for")}
-	pages := map[string]string{"/simple/hello-wheel/": "hello_wheel-1.0-py3-none-any.whl", "/simple/only-a-program/": "only-a-program-1.0.tar.gz"}
+	files := map[string][]byte{
+		"/files/hello_wheel-1.0-py3-none-any.whl": wheel(t, "hello_wheel", ".py", "print('hello')\n"),
+		"/files/eager_wheel-1.0-py3-none-any.whl": wheel(t, "eager_wheel", ".pth", "import os; os.makedirs('/usr/share/ran', exist_ok=True)\n"),
+		"/files/only-a-program-1.0.tar.gz":        []byte("never asked for"),
+	}
+	pages := map[string]string{
+		"/simple/hello-wheel/": "hello_wheel-1.0-py3-none-any.whl", "/simple/eager-wheel/": "eager_wheel-1.0-py3-none-any.whl",
+		"/simple/only-a-program/": "only-a-program-1.0.tar.gz",
+	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if content, ok := files[r.URL.Path]; ok {
 			w.Write(content)
@@ -184,8 +198,8 @@ func serveIndex(t *testing.T, l *lab.Lab, host string, at netip.AddrPort) (autho
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 }
 
-// wheel is a distribution of one module.
-func wheel(t *testing.T) []byte {
+// wheel is a distribution of one file, which has its name.
+func wheel(t *testing.T, name, end, content string) []byte {
 	t.Helper()
 	var b, record bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -200,9 +214,9 @@ func wheel(t *testing.T) []byte {
 		sum := sha256.Sum256([]byte(content))
 		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", name, base64.RawURLEncoding.EncodeToString(sum[:]), len(content))
 	}
-	const info = "hello_wheel-1.0.dist-info/"
-	add("hello_wheel.py", "print('hello')\n")
-	add(info+"METADATA", "Metadata-Version: 2.1\nName: hello-wheel\nVersion: 1.0\n")
+	info := name + "-1.0.dist-info/"
+	add(name+end, content)
+	add(info+"METADATA", "Metadata-Version: 2.1\nName: "+name+"\nVersion: 1.0\n")
 	add(info+"WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
 	add(info+"RECORD", record.String()+info+"RECORD,,\n")
 	if err := w.Close(); err != nil {

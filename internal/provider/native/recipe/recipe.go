@@ -144,7 +144,9 @@ func compile(of map[sandbox.PackageManager][]sandbox.Package, r Registries) Reci
 	out := Recipe{
 		Files: []File{{Path: authorities, Mode: 0o644, Content: r.Authorities}},
 		Env: []string{
-			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:/usr/local/cargo/bin",
+			// Where npm and go put commands comes last: one that a package calls "npm" or
+			// "git" is not what the next step runs.
+			"PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin",
 			"HOME=" + dir + "/home", "LANG=C.UTF-8", "TZ=UTC",
 			"SSL_CERT_FILE=" + authorities,
 			"SOURCE_DATE_EPOCH=1577836800", // of those that would write the time of the build into what they make
@@ -188,4 +190,4 @@ func words(managers []sandbox.PackageManager) string {
 
 // Revision names the recipes as they are: it changes with every change of what
 // they do, so that no image of another revision is taken for one of this.
-const Revision = "2"
+const Revision = "3"

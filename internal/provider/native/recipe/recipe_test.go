@@ -98,6 +98,33 @@ func TestForHoldsAptToWholeNames(t *testing.T) {
 	}
 }
 
+// What one package brings is run by no step of the next: all of pip's are installed by
+// the last command of Python's, and the steps' own commands come before those that
+// packages bring.
+func TestForRunsNoPackageOfAnEarlierStep(t *testing.T) {
+	got, err := recipe.For([]sandbox.Package{pkg("npm", "cowsay", ""), pkg("pip", "evil", ""), pkg("pip", "six", "1.0")}, trusting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var installs []int
+	for i, s := range got.Steps {
+		if s.Argv[0] == "pip3" && s.Argv[1] == "install" {
+			installs = append(installs, i)
+		} else if s.Argv[0] == "pip3" && (s.Argv[1] != "download" || len(s.Packages) != 1 || !slices.Contains(s.Argv, "--no-deps") || !slices.Contains(s.Argv, "--only-binary=:all:")) {
+			t.Errorf("%q", s.Argv)
+		}
+	}
+	last := got.Steps[len(got.Steps)-1].Argv
+	if !slices.Equal(installs, []int{len(got.Steps) - 1}) || !slices.Equal(last[len(last)-3:], []string{"--", "evil", "six==1.0"}) || !slices.Contains(last, "--only-binary=:all:") {
+		t.Errorf("pip installs in the steps %v, the last is %q", installs, last)
+	}
+	at := slices.IndexFunc(got.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") })
+	dirs := strings.Split(strings.TrimPrefix(got.Env[at], "PATH="), ":")
+	if want := []string{"/usr/local/sbin", "/usr/local/bin"}; !slices.Equal(dirs[len(dirs)-2:], want) {
+		t.Errorf("the steps look in %q, want %q last", dirs, want)
+	}
+}
+
 // What is reached, pinned and said is of the managers that are asked for alone.
 func TestForIsOfWhatIsAsked(t *testing.T) {
 	r, err := recipe.DecodeRegistries([]byte(`{"v":1,"managers":[{"manager":"npm","mirror":"https://npm.corp.test/r/"},{"manager":"go","mirror":"https://go.corp.test"}],
@@ -251,7 +278,7 @@ func FuzzDecodeRegistries(f *testing.F) {
 // An image is found again by Revision, so a recipe that does something else has to
 // have another. Whoever sees this fail raises Revision and writes both down here.
 func TestRevisionIsOfTheRecipesAsTheyAre(t *testing.T) {
-	const revision, digest = "2", "54ddacc4876a48c2"
+	const revision, digest = "3", "ba847af48f08ddd3"
 	r, err := recipe.For([]sandbox.Package{
 		pkg("apt", "hello", "1-1"), pkg("apt", "jq", ""), pkg("go", "example.com/x", ""), pkg("npm", "cowsay", "1.0.0"), pkg("pip", "six", "1.0"),
 	}, trusting)

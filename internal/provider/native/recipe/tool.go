@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/checkfu/checkfu/sandbox"
@@ -9,8 +10,9 @@ import (
 // bin is where commands go: on the path of every user of the image.
 const bin = "/usr/local/bin"
 
-// each makes one step of every package: they do not depend on each other, and one
-// that fails is named alone.
+// each makes one step of every package: one that fails is named alone. What an
+// earlier one brought is there already, so this is only for a tool that takes nothing
+// from where they go.
 func each(packages []sandbox.Package, missing string, argv func(sandbox.Package) []string) []Step {
 	steps := make([]Step, len(packages))
 	for i, p := range packages {
@@ -58,8 +60,25 @@ func golang(packages []sandbox.Package, from source) part {
 }
 
 // pip installs wheels for all users. A source distribution is a program that runs
-// when it is installed, and is refused.
+// when it is installed, and is refused. All of them are installed at once: of a wheel
+// that is there Python runs the .pth files whenever it starts, and pip may be one of
+// its files. Where they are several, each is fetched by itself first: what is wrong
+// with one is then said of that one.
 func pip(packages []sandbox.Package, from source) part {
+	const tool = "pip3"
+	missing := lacks("pip", tool, "apt:python3-pip")
+	options := []string{"--no-input", "--only-binary=:all:", "--index-url=" + from.url}
+	var steps []Step
+	install := slices.Concat([]string{tool, "install"}, options, []string{"--"})
+	for _, p := range packages {
+		install = append(install, versioned(p, "=="))
+		if len(packages) > 1 {
+			steps = append(steps, Step{
+				Packages: []sandbox.Package{p}, Missing: missing,
+				Argv: slices.Concat([]string{tool, "download"}, options, []string{"--no-deps", "--dest=" + dir + "/pip", "--", versioned(p, "==")}),
+			})
+		}
+	}
 	return part{
 		env: []string{
 			// Not all of these are options of every pip; a variable that one does not
@@ -67,9 +86,7 @@ func pip(packages []sandbox.Package, from source) part {
 			"PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_CERT=" + authorities, "PIP_CONFIG_FILE=/dev/null", "PIP_DISABLE_PIP_VERSION_CHECK=1",
 			"PIP_DEFAULT_TIMEOUT=60", "PIP_NO_CACHE_DIR=1", "PIP_PROGRESS_BAR=off", "PIP_RETRIES=2", "PIP_ROOT_USER_ACTION=ignore",
 		},
-		steps: each(packages, lacks("pip", "pip3", "apt:python3-pip"), func(p sandbox.Package) []string {
-			return []string{"pip3", "install", "--no-input", "--only-binary=:all:", "--index-url=" + from.url, "--", versioned(p, "==")}
-		}),
+		steps: append(steps, Step{Packages: packages, Argv: install, Missing: missing}),
 	}
 }
 
