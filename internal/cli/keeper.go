@@ -30,18 +30,35 @@ func (a *app) keeperCommand() *cobra.Command {
 	}
 }
 
-// openKept opens the provider of a session.
-func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
+// keptOptions are those of a session's provider. Where its packages come from is what
+// its starter was told: a file that is gone is an error, and never another registry.
+func keptOptions(in keeper.Inputs) (all.Options, error) {
 	o := all.Options{Dir: in.Dir, Served: true, Live: in.Live, Cold: in.Cold}
+	if in.Registries != "" {
+		from, err := all.Registries(in.Registries)
+		if err != nil {
+			return all.Options{}, fmt.Errorf("its packages come from where %s says: %w", in.Registries, err)
+		}
+		o.Registries = &from
+	}
 	if in.Model != "" {
 		o.Model = (&modelRoute{operator: gateway.Operator{Socket: in.Model}}).lease
 	}
 	if in.Provider != all.Memory {
 		store, err := openStore(in.Dir, &progress{})
 		if err != nil {
-			return nil, err
+			return all.Options{}, err
 		}
 		o.Images = store
+	}
+	return o, nil
+}
+
+// openKept opens the provider of a session.
+func openKept(ctx context.Context, in keeper.Inputs) (*keeper.Opened, error) {
+	o, err := keptOptions(in)
+	if err != nil {
+		return nil, err
 	}
 	opened, err := all.Open(in.Provider, o)
 	if err != nil {

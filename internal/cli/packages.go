@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -23,21 +24,26 @@ const packagesHelp = `With --package the machine runs on an image that has these
 built once, in a sandbox of its own that reaches the registries alone, and kept
 (see checkfu image ls); the machine reaches no more than without.`
 
-// registries reads the operator's settings where a file of them was named.
-func registries(path string) (*recipe.Registries, error) {
+// registries reads the operator's settings where a file of them was named. at is that
+// file wherever it is named from, "" for none.
+func registries(path string) (at string, _ *recipe.Registries, _ error) {
 	if path == "" {
-		return nil, nil
+		return "", nil, nil
 	}
-	r, err := all.Registries(path)
+	at, err := filepath.Abs(path)
+	if err != nil {
+		return "", nil, err
+	}
+	r, err := all.Registries(at)
 	if err == nil {
-		return &r, nil
+		return at, &r, nil
 	}
 	_, schema := errors.AsType[*canonical.Error](err)
 	_, value := errors.AsType[*sandbox.Invalid](err)
 	if _, file := errors.AsType[*os.PathError](err); schema || value || file {
-		return nil, argument.Wrong("--registries: %v", err)
+		return "", nil, argument.Wrong("--registries: %v", err)
 	}
-	return nil, err
+	return "", nil, err
 }
 
 // materialize has the image of a machine with packages made, if there is none yet,

@@ -16,6 +16,7 @@ import (
 	"github.com/checkfu/checkfu/internal/cli/argument"
 	"github.com/checkfu/checkfu/internal/provider/all"
 	"github.com/checkfu/checkfu/internal/provider/native"
+	"github.com/checkfu/checkfu/internal/provider/native/recipe"
 	"github.com/checkfu/checkfu/internal/runner"
 	"github.com/checkfu/checkfu/internal/sandboxruntime"
 	"github.com/checkfu/checkfu/sandbox"
@@ -157,8 +158,8 @@ func (a *app) run(cmd *cobra.Command, f runFlags, command []string) error {
 	if err != nil {
 		return err
 	}
-	from, err := registries(f.registries)
-	if err != nil {
+	var from *recipe.Registries
+	if f.registries, from, err = registries(f.registries); err != nil {
 		return err
 	}
 	opened, closeProvider, err := a.open(ctx, name, f.image, bar, all.Options{Model: models.leases(), Registries: from, Building: bar.building})

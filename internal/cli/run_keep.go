@@ -32,7 +32,7 @@ func (a *app) keepRun(spec *runner.Spec, f runFlags, model string) (*keptRun, er
 		return nil, err
 	}
 	h, err := keeper.Reserve(dir, keeper.Record{
-		SessionID: keeper.NewID(), Provider: f.provider, Model: model, KeepMillis: spec.Keep.Milliseconds(),
+		SessionID: keeper.NewID(), Provider: f.provider, Model: model, Registries: f.registries, KeepMillis: spec.Keep.Milliseconds(),
 		ExpiresAt: sandbox.At(time.Now().Add(spec.Timeout + runner.Margin)),
 	})
 	if err != nil {

@@ -212,12 +212,18 @@ func sweepForksOf(ctx context.Context, dir string, l keeper.Listed) (err error) 
 // captureBound is longer than a capture takes that nobody waits for.
 const captureBound = 10 * time.Minute
 
+// forkOf is a new session whose machines are made as those of from.
+func forkOf(from keeper.Record) keeper.Record {
+	return keeper.Record{
+		SessionID: keeper.NewID(), Provider: from.Provider, ExpiresAt: from.ExpiresAt, KeepMillis: from.KeepMillis, Model: from.Model, Live: from.Live,
+		Registries: from.Registries,
+	}
+}
+
 // fork makes one session out of from. It is reserved first, so that a sweep finds
 // whatever a killed one has made; and one that nobody could be told of does not stay.
 func fork(ctx context.Context, runtime *sandboxruntime.Runtime, dir string, from keeper.Record, made func(keeper.Record) error) (err error) {
-	h, err := keeper.Reserve(dir, keeper.Record{
-		SessionID: keeper.NewID(), Provider: from.Provider, ExpiresAt: from.ExpiresAt, KeepMillis: from.KeepMillis, Model: from.Model, Live: from.Live,
-	})
+	h, err := keeper.Reserve(dir, forkOf(from))
 	if err != nil {
 		return err
 	}

@@ -238,7 +238,7 @@ func (a *app) sessionResume(ctx context.Context, dir, id string, lasts time.Dura
 	}
 	s, err := keeper.Start(ctx, keeper.Options{
 		Dir: dir, SessionID: id, Provider: l.Provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: l.Model,
-		Keep: time.Duration(l.KeepMillis) * time.Millisecond, Live: l.Live, Cold: cold, Resume: true,
+		Registries: l.Registries, Keep: time.Duration(l.KeepMillis) * time.Millisecond, Live: l.Live, Cold: cold, Resume: true,
 	})
 	if err != nil {
 		return sessionLine{}, err

@@ -129,7 +129,7 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	if err := f.canKeep(spec); err != nil {
 		return err
 	}
-	from, err := registries(f.registries)
+	settings, from, err := registries(f.registries)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (a *app) sessionStart(ctx context.Context, f sessionFlags) error {
 	}
 	defer remove()
 	record, made, err := a.makeSession(ctx, keeper.Options{
-		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(), Keep: spec.Keep, Live: f.live,
+		Dir: dir, SessionID: f.id, Provider: f.provider, ExpiresAt: sandbox.At(time.Now().Add(lasts)), Model: models.control(), Registries: settings, Keep: spec.Keep, Live: f.live,
 	}, opened.Envelope.Target(), spec)
 	if err != nil {
 		return err

@@ -96,6 +96,7 @@ func TestRecordsAreReadStrictly(t *testing.T) {
 		"paused without a snapshot": func(r *Record) { r.State, r.KeepMillis = StatePaused, 1 },
 		"paused and keeps nothing":  func(r *Record) { r.State, r.Snapshot = StatePaused, &keptSnapshot },
 		"snapshot":                  func(r *Record) { r.Snapshot = &sandbox.Snapshot{} },
+		"registries":                func(r *Record) { r.Registries = "registries.json" },
 		"keep":                      func(r *Record) { r.KeepMillis = MaxKeep.Milliseconds() + 1 },
 	} {
 		bad := r
@@ -149,7 +150,7 @@ func FuzzRecord(f *testing.F) {
 func FuzzSaid(f *testing.F) {
 	for _, m := range []said{
 		{Word: begin, Inputs: &Inputs{Dir: "/d", SessionID: "s", Provider: "memory", LeaseID: "l", ExpiresAt: "2026-01-01T00:00:00.000Z", Model: "/m"}},
-		{Word: begin, Inputs: &Inputs{Dir: "/d", SessionID: "s", Provider: "memory", LeaseID: "l", ExpiresAt: "2026-01-01T00:00:00.000Z", KeepMillis: 3600000, Live: true, Resume: true}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
+		{Word: begin, Inputs: &Inputs{Dir: "/d", SessionID: "s", Provider: "memory", LeaseID: "l", ExpiresAt: "2026-01-01T00:00:00.000Z", KeepMillis: 3600000, Live: true, Registries: "/r", Resume: true}}, {Word: failed, Kind: Refused, Text: "x"}, {Word: kept},
 	} {
 		line, err := canonical.Encode(m)
 		if err != nil {

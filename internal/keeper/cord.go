@@ -28,6 +28,8 @@ type Inputs struct {
 	// Model is the control of the model gateway that the machine's lease is of, a
 	// path; "" is no model route.
 	Model string `json:"model,omitzero"`
+	// Registries is Record.Registries.
+	Registries string `json:"registries,omitzero"`
 	// KeepMillis is Record.KeepMillis.
 	KeepMillis int64 `json:"keep_ms,omitzero"`
 	// Live is Record.Live.
@@ -48,6 +50,8 @@ func (in Inputs) validate() error {
 		return &sandbox.Invalid{Field: "expires_at", Expected: "a timestamp", Got: string(in.ExpiresAt)}
 	case in.Model != "" && in.Model[0] != '/':
 		return &sandbox.Invalid{Field: "model", Expected: "an absolute path, or none", Got: in.Model}
+	case in.Registries != "" && in.Registries[0] != '/':
+		return &sandbox.Invalid{Field: "registries", Expected: "an absolute path, or none", Got: in.Registries}
 	case in.Live && in.KeepMillis == 0:
 		return &sandbox.Invalid{Field: "live", Expected: "a session that keeps what is in it", Got: "one that does not"}
 	case in.KeepMillis < 0 || in.KeepMillis > MaxKeep.Milliseconds() || in.Resume && in.KeepMillis == 0:

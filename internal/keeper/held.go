@@ -71,8 +71,9 @@ func hold(at place, lock *os.File) (*Held, error) {
 }
 
 // Reserve makes a session that has neither machine nor snapshot yet, in the hands
-// of this process. Of r it takes id, provider, expiry and KeepMillis. Where this
-// process dies before Pause, a sweep removes it: nobody was told of it.
+// of this process. Of r it takes what its machines are made by: id, provider, expiry,
+// Model, Registries, KeepMillis and Live. Where this process dies before Pause, a sweep
+// removes it: nobody was told of it.
 // Errors: *Error with Exists; *sandbox.Invalid; the operating system's.
 func Reserve(dir string, r Record) (*Held, error) {
 	if err := CheckID(r.SessionID); err != nil {

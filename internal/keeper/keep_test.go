@@ -74,6 +74,7 @@ func (k *keeps) begin(resume bool) *life {
 	in := Inputs{
 		Dir: k.dir, SessionID: "s", Provider: "memory", LeaseID: mint("lea_"), ExpiresAt: sandbox.At(k.clock.Now().Add(time.Hour)),
 		KeepMillis: (48 * time.Hour).Milliseconds(), Resume: resume, Live: k.live != nil,
+		Registries: "/etc/registries.json",
 	}
 	ctx, end := context.WithCancelCause(context.Background())
 	l.end = end
@@ -201,7 +202,7 @@ func TestWhatIsKeptIsPausedAndTakenUpAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := k.is(StatePaused)
-	if was.Snapshot.ExpiresAt != until || was.Instance.InstanceID != first {
+	if was.Registries != "/etc/registries.json" || was.Snapshot.ExpiresAt != until || was.Instance.InstanceID != first {
 		t.Errorf("%+v", was)
 	}
 	for _, name := range []string{tokenName, socketName} {

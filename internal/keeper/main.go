@@ -188,7 +188,8 @@ func (k *keeper) cause(err error) error {
 func (k *keeper) claim(ctx context.Context) (*os.File, error) {
 	r, err := begun(Record{
 		SessionID: k.in.SessionID, Provider: k.in.Provider, LeaseID: k.in.LeaseID,
-		Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model, KeepMillis: k.in.KeepMillis, Live: k.in.Live,
+		Socket: placeOf(k.in.Dir, k.in.SessionID).file(socketName), ExpiresAt: k.in.ExpiresAt, Model: k.in.Model, Registries: k.in.Registries,
+		KeepMillis: k.in.KeepMillis, Live: k.in.Live,
 	}, k.clock.Now())
 	if err != nil {
 		return nil, err

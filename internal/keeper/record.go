@@ -47,6 +47,9 @@ type Record struct {
 	CreatedAt sandbox.Timestamp `json:"created_at"`
 	ExpiresAt sandbox.Timestamp `json:"expires_at"`
 	Model     string            `json:"model,omitzero"` // control of the gateway of its model route
+	// Registries is the file that says where its packages come from, an absolute path;
+	// "" is the state directory's own. Its machines are made by that one and no other.
+	Registries string `json:"registries,omitzero"`
 	// Instance is the machine, once there is one; of a paused session the last one.
 	Instance *sandbox.Instance `json:"instance,omitzero"`
 	// KeepMillis is how long a snapshot lives that a pause of this session makes,
@@ -193,7 +196,7 @@ func parseRecord(body []byte) (r Record, err error) {
 	ok := r.Schema == RecordSchema && CheckID(r.SessionID) == nil && known &&
 		r.PID > 0 && r.CreatedAt.Valid() && r.ExpiresAt.Valid() && (r.State == StateStarting || r.Instance != nil) &&
 		r.KeepMillis >= 0 && r.KeepMillis <= MaxKeep.Milliseconds() && (r.State != StatePaused || r.Keeps() && r.Snapshot != nil) &&
-		(!r.Live || r.Keeps()) && (r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil) &&
+		(r.Registries == "" || r.Registries[0] == '/') && (!r.Live || r.Keeps()) && (r.Snapshot == nil || r.Snapshot.Validate() == nil && r.Instance != nil) &&
 		(r.Leaving == "" || r.Leaving.Valid() && r.State == StateActive)
 	if !ok {
 		return Record{}, fmt.Errorf("not a %s record", RecordSchema)

@@ -20,6 +20,9 @@ type Options struct {
 	Provider  string // the name by which the keeper opens it
 	ExpiresAt sandbox.Timestamp
 	Model     string // control of the model gateway of its model route; "" is none
+	// Registries is the file that says where its packages come from, absolute; "" is
+	// the state directory's own.
+	Registries string
 	// Keep is how long what is in the machine is kept when it is paused, which is
 	// also what happens when it expires or its keeper is terminated; 0 is not at all.
 	Keep time.Duration
@@ -71,7 +74,7 @@ func Start(ctx context.Context, o Options) (*Starting, error) {
 		o.Patience = time.Minute
 	}
 	in := Inputs{Dir: o.Dir, SessionID: o.SessionID, Provider: o.Provider, LeaseID: mint("lea_"), ExpiresAt: o.ExpiresAt, Model: o.Model,
-		KeepMillis: o.Keep.Milliseconds(), Live: o.Live, Cold: o.Cold, Resume: o.Resume}
+		Registries: o.Registries, KeepMillis: o.Keep.Milliseconds(), Live: o.Live, Cold: o.Cold, Resume: o.Resume}
 	if err := in.validate(); err != nil {
 		return nil, err
 	}
