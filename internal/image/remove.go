@@ -99,15 +99,53 @@ func (s *Store) withdraw(ctx context.Context, ref string, unused func() error) e
 		return err
 	}
 	for _, r := range roots {
-		gone, err := os.MkdirTemp(s.path("tmp"), "gone-")
-		if err != nil {
-			return err
-		}
-		if err := os.Rename(r, filepath.Join(gone, "root")); err != nil {
+		if err := s.retire(r); err != nil {
 			return err
 		}
 	}
 	return s.collect(ctx)
+}
+
+// retire moves a tree to where the sweep takes it. Its caller holds store.lock and the
+// tree's own.
+func (s *Store) retire(root string) error {
+	gone, err := os.MkdirTemp(s.path("tmp"), "gone-")
+	if err != nil {
+		return err
+	}
+	return os.Rename(root, filepath.Join(gone, "root"))
+}
+
+// retireOthers retires the trees of an image for other bases, which only another
+// version of Checkfu made, but those that somebody holds.
+func (s *Store) retireOthers(ctx context.Context, digest string) error {
+	unlock, err := s.lock(ctx, "store.lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	roots, err := s.rootsOf(digest)
+	if err != nil {
+		return err
+	}
+	for _, r := range roots {
+		if r == s.rootPath(digest) {
+			continue
+		}
+		f, err := os.Open(r)
+		if err != nil {
+			return err
+		}
+		got, err := lock.Try(f, lock.Exclusive)
+		if got && err == nil {
+			err = s.retire(r)
+		}
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Store) rootsOf(digest string) ([]string, error) {

@@ -153,6 +153,9 @@ func (s *Store) unpack(ctx context.Context, img *stored) (err error) {
 	if _, err := os.Lstat(s.rootPath(img.Digest)); err == nil {
 		return nil // somebody else's turn came first
 	}
+	if err := s.retireOthers(ctx, img.Digest); err != nil {
+		return err
+	}
 	if err := s.sweep(ctx); err != nil {
 		return err
 	}

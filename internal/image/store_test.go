@@ -174,6 +174,36 @@ func TestTreeDigestIgnoresIDBase(t *testing.T) {
 	}
 }
 
+// TestRootfsOfAnotherBase: a tree in ids that machines no longer have goes when the
+// image is unpacked in those that they have, but not while somebody holds it.
+func TestRootfsOfAnotherBase(t *testing.T) {
+	old := openStore(t, Options{IDBase: 100000})
+	img, err := old.Import(t.Context(), imagetest.Busybox(t, t.TempDir()))
+	must(t, err)
+	held, err := old.Rootfs(t.Context(), img.Digest)
+	must(t, err)
+	var names []string
+	for _, base := range []uint32{200000, 300000} {
+		s, err := Open(old.dir, Options{IDBase: base})
+		must(t, err)
+		r, err := s.Rootfs(t.Context(), img.Digest)
+		must(t, err, s.Verify(t.Context(), img.Digest))
+		r.Release()
+		roots, err := s.rootsOf(img.Digest)
+		must(t, err)
+		for _, r := range roots {
+			names = append(names, strings.TrimPrefix(filepath.Base(r), strings.Replace(img.Digest, ":", "-", 1)))
+		}
+		held.Release()
+		if left, err := os.ReadDir(s.path("tmp")); err != nil || len(left) > 0 {
+			t.Errorf("left: %v %v", left, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"-100000", "-200000", "-300000"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestVerifyNamesTheFirstDifference(t *testing.T) {
 	tarball := imagetest.Busybox(t, t.TempDir())
 	for _, c := range []struct {
