@@ -448,6 +448,40 @@ func TestLayFile(t *testing.T) {
 	}
 }
 
+// What a recipe's file or a mount lies in is as the image has it, or a build that
+// touches it would change it; but no link is followed to find out.
+func TestLikeImage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files away")
+	}
+	image, skeleton := t.TempDir(), t.TempDir()
+	private := t.TempDir()
+	err := errors.Join(
+		os.MkdirAll(image+"/var/lib", 0o755), os.Lchown(image+"/var/lib", IDBase, IDBase+7), os.Chmod(image+"/var/lib", 0o750|os.ModeSetgid),
+		os.Mkdir(image+"/tmp", 0o700), os.Mkdir(private+"/x", 0o700), os.Symlink(private, image+"/srv"),
+		os.MkdirAll(skeleton+"/srv/x", 0o755), os.Mkdir(skeleton+"/tmp", 0o755), os.WriteFile(skeleton+"/file", nil, 0o600),
+		layFile(skeleton, image, recipe.File{Path: "/var/lib/mine/x", Mode: 0o755, Content: []byte("x")}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := likeImage(skeleton, image); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"var": "755 0:0", "var/lib": fmt.Sprintf("2750 %d:%d", IDBase, IDBase+7), "var/lib/mine": fmt.Sprintf("755 %d:%[1]d", IDBase),
+		"srv/x": "755 0:0", "tmp": "755 0:0", "file": "600 0:0",
+	} {
+		var s unix.Stat_t
+		if err := unix.Lstat(filepath.Join(skeleton, name), &s); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%o %d:%d", s.Mode&0o7777, s.Uid, s.Gid); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\n": "plain", "\x1b[2J\x1b[31mred\x07\n": "[2J[31mred", "10%\r50%\r100%\r\n": "100%", "a\tb": "a b", "\xff\xfe\n": "?", "  \n": "",

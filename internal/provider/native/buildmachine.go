@@ -8,7 +8,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -130,6 +132,9 @@ func (in *instance) layRoot() error {
 			return err
 		}
 	}
+	if err := likeImage(in.at.skeleton(), in.image.Path); err != nil {
+		return err
+	}
 	work := filepath.Join(in.at.home(), "work")
 	err := errors.Join(os.Mkdir(in.at.root(), 0o711), mkdirOwned(in.at.upper(), 0o755, IDBase), mkdirOwned(work, 0o755, IDBase))
 	if err != nil {
@@ -161,6 +166,30 @@ func layFile(skeleton, image string, f recipe.File) error {
 		}
 	}
 	return writeOwned(filepath.Join(skeleton, name), f.Content, os.FileMode(f.Mode).Perm())
+}
+
+// likeImage gives the directories of a skeleton the modes and owners that the image's
+// have: when something in one changes it is written down, and is the image's from then
+// on. What is no part of any image stays as every machine has it.
+func likeImage(skeleton, image string) error {
+	return filepath.WalkDir(skeleton, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(at, skeleton)
+		if slices.Contains(transient, name) {
+			return fs.SkipDir
+		}
+		info, err := os.Lstat(filepath.Join(image, name))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+			return fs.SkipDir // it has nothing below it either; no link is followed
+		}
+		if err != nil {
+			return err
+		}
+		owner := info.Sys().(*syscall.Stat_t)
+		return errors.Join(os.Lchown(at, int(owner.Uid), int(owner.Gid)), os.Chmod(at, info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid|fs.ModeSetuid)))
+	})
 }
 
 // writableRoot reports whether the root is what a build's has to be: the overlay

@@ -167,6 +167,11 @@ func compile(of map[sandbox.PackageManager][]sandbox.Package, r Registries) Reci
 		out.Discard = append(out.Discard, p.discard...)
 		out.Destinations = append(out.Destinations, from.destinations...)
 	}
+	// A package's script that touches one of them, as "chmod -R" does, would leave it in
+	// the image.
+	for _, f := range out.Files {
+		out.Discard = append(out.Discard, f.Path)
+	}
 	out.Destinations = sorted(out.Destinations)
 	slices.Sort(out.Discard)
 	for i := range out.Steps {
@@ -190,4 +195,4 @@ func words(managers []sandbox.PackageManager) string {
 
 // Revision names the recipes as they are: it changes with every change of what
 // they do, so that no image of another revision is taken for one of this.
-const Revision = "3"
+const Revision = "4"
