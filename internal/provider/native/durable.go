@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/checkfu/checkfu/internal/contain"
 	"github.com/checkfu/checkfu/internal/snapshot"
@@ -145,6 +148,9 @@ func (in *instance) restoreHome(ctx context.Context) error {
 		return err
 	}
 	in.p.opt.Step("image")
+	if err := inOurIDs(in.at.home()); err != nil {
+		return err
+	}
 	for _, t := range in.trees {
 		root, err := contain.Open(filepath.Join(in.at.home(), t.home), contain.Options{})
 		if err == nil && t.guest == "/tmp" && !in.goingOn { // open files of those are in it
@@ -156,6 +162,19 @@ func (in *instance) restoreHome(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// inOurIDs refuses a home whose files are of other host ids than machines have here:
+// another version of Checkfu kept it, and nothing in it would be its workload's.
+func inOurIDs(home string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(home, &st); err != nil {
+		return wrap("stat "+home, err)
+	}
+	if st.Gid != IDBase {
+		return sandbox.Conflict(sandbox.OpResume, "a home in the ids from "+strconv.Itoa(IDBase), "one from "+strconv.FormatUint(uint64(st.Gid), 10)+", made by another version of checkfu")
 	}
 	return nil
 }

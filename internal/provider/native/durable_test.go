@@ -199,6 +199,19 @@ func TestDurable_Refusals(t *testing.T) {
 		_, err = p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: later(-time.Minute)})
 		kind("a release until a past day", err, sandbox.LifecycleConflict, "expires_at after ")
 		mustExit(t, sh(t, p, id, "echo still here >$HOME/f"), 0)
+		// What a version kept whose machines had other host ids is refused by that name.
+		home := func(gid int) {
+			t.Helper()
+			if err := os.Chown(p.place(id).home(), 0, gid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		home(100000)
+		old, err := p.Snapshot(t.Context(), id, sandbox.SnapshotRequest{ExpiresAt: hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		home(IDBase)
 		zdr := activated(t, p)
 		if _, err := p.Snapshot(t.Context(), zdr, sandbox.SnapshotRequest{ExpiresAt: hour}); !errors.Is(err, sandbox.Forbidden(sandbox.OpSnapshot, zdr)) {
 			t.Errorf("of zero retention: %v", err)
@@ -206,6 +219,11 @@ func TestDurable_Refusals(t *testing.T) {
 		h, err := p.Release(t.Context(), id, sandbox.ReleaseRequest{ExpiresAt: hour})
 		if err != nil {
 			t.Fatal(err)
+		}
+		_, err = p.Resume(t.Context(), sandbox.ResumeRequest{Request: r, Snapshot: old.Value})
+		kind("a home in other ids", err, sandbox.LifecycleConflict, "a home in the ids from "+strconv.Itoa(IDBase))
+		if err := old.Rollback(t.Context()); err != nil {
+			t.Error(err)
 		}
 		ref := *h.Value.Snapshot
 		conflict := func(expected, actual string) error { return sandbox.Conflict(sandbox.OpResume, expected, actual) }
@@ -222,6 +240,8 @@ func TestDurable_Refusals(t *testing.T) {
 			"session":         {func(q *sandbox.ResumeRequest) { q.Request.SessionID = "other" }, conflict("snapshot.session_id ses", "other")},
 			"profile":         {func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileID = "other" }, conflict("snapshot.profile_id profile", "other")},
 			"profile version": {func(q *sandbox.ResumeRequest) { q.Request.Profile.ProfileVersion++ }, conflict("snapshot.profile_version 1", "2")},
+			"materialization": {func(q *sandbox.ResumeRequest) { q.Request.Target.MaterializationRevision = "older" },
+				conflict("target.materialization_revision "+MaterializationRevision, "older")},
 			"retention": {func(q *sandbox.ResumeRequest) { q.Request.Profile.RetentionMode = sandbox.RetentionEphemeralZDR },
 				unavailable(sandbox.RequireRetention, "ephemeral_zdr", "durable")},
 			"disk": {func(q *sandbox.ResumeRequest) { q.Request.Profile.ResourceLimits.DiskBytes *= 2 },

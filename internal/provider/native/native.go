@@ -314,7 +314,11 @@ func (p *Provider) create(ctx context.Context, r sandbox.ProvisionRequest, kept 
 		// The caller's context may be what ended it; undoing has its own bound.
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.RollbackSeconds*time.Second)
 		defer cancel()
-		return nil, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, errors.Join(err, in.remove(undo)))
+		all := errors.Join(err, in.remove(undo))
+		if _, said := errors.AsType[*sandbox.Error](err); said {
+			return nil, all
+		}
+		return nil, sandbox.Failed(sandbox.OpProvision, sandbox.ReasonProviderError, all)
 	}
 	in.kept = nil
 	p.mu.Lock()
@@ -344,9 +348,10 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 	refuse := func(req sandbox.Requirement, wanted, offered string) error {
 		return sandbox.Unavailable(sandbox.OpProvision, req, wanted, offered)
 	}
+	if err := targeted(envelope.Target(), r.Target); err != nil {
+		return err
+	}
 	switch {
-	case r.Target != envelope.Target():
-		return sandbox.Conflict(sandbox.OpProvision, envelope.ProviderRevision, r.Target.ProviderRevision)
 	case r.Profile.Tier != sandbox.TierContainer:
 		return refuse(sandbox.RequireTier, string(r.Profile.Tier), string(sandbox.TierContainer))
 	case r.Platform != envelope.Platforms[0]:
@@ -364,6 +369,21 @@ func (p *Provider) admit(r sandbox.ProvisionRequest) error {
 	}
 	if axis := r.Profile.ResourceLimits.Within(envelope.MinimumResources, envelope.MaximumResources); axis != "" {
 		return refuse(sandbox.RequireResources, axis, "outside the envelope")
+	}
+	return nil
+}
+
+// targeted refuses a request for another provider, by the first field that differs.
+func targeted(own, asked sandbox.Target) error {
+	for _, f := range []struct{ name, own, asked string }{
+		{"provider", own.Provider, asked.Provider},
+		{"placement", string(own.Placement), string(asked.Placement)},
+		{"provider_revision", own.ProviderRevision, asked.ProviderRevision},
+		{"materialization_revision", own.MaterializationRevision, asked.MaterializationRevision},
+	} {
+		if f.own != f.asked {
+			return sandbox.Conflict(sandbox.OpProvision, "target."+f.name+" "+f.own, f.asked)
+		}
 	}
 	return nil
 }
