@@ -45,6 +45,15 @@ func TestDerivedImagesAreACache(t *testing.T) {
 	if code := Run(t.Context(), []string{"image", "rm", now.Digest}, nil, &out, &out); code == 0 || !strings.Contains(out.String(), "in use") {
 		t.Errorf("%s", out.String())
 	}
+	// The same image, for another list of packages: it is the last one of its digest, and
+	// by its own profile nobody needs it.
+	twin := derive(t, images, base, digest("9"), native.MaterializationRevision)
+	for _, ref := range []string{twin.Reference, now.Reference, now.Digest} {
+		out.Reset()
+		if code := Run(t.Context(), []string{"image", "rm", ref}, nil, &out, &out); twin.Digest != now.Digest || code == 0 || !strings.Contains(out.String(), "in use") {
+			t.Errorf("%s: %s", ref, out.String())
+		}
+	}
 	if code := Run(t.Context(), []string{"session", "rm", "paused"}, nil, new(bytes.Buffer), new(bytes.Buffer)); code != 0 {
 		t.Fatal(code)
 	}

@@ -180,7 +180,13 @@ that a machine runs on stays in any case.`,
 				if err != nil {
 					return err
 				}
-				err = store.RemoveUnused(ctx, found.Digest, func() error { return a.unused(cmd, dir, []image.Image{found}, found.Digest, pruneDocument{}) })
+				// It goes under all its references, and somebody may need it by another: two
+				// lists of packages can make the same image.
+				images, err := store.List(ctx)
+				if err != nil {
+					return err
+				}
+				err = store.RemoveUnused(ctx, found.Digest, func() error { return a.unused(cmd, dir, images, found.Digest, pruneDocument{}) })
 				if errors.Is(err, image.ErrInUse) {
 					return fmt.Errorf("%s: a machine or a paused session needs it, see checkfu session ls; with --force a paused one does not count: %w", argument.Printable(args[0]), err)
 				}
