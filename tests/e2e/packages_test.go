@@ -66,6 +66,25 @@ func images(t *testing.T) []string {
 	return slices.DeleteFunc(strings.Split(mustRun(t, "image", "ls").stdout, "\n"), func(line string) bool { return !strings.Contains(line, "@sha256:") })
 }
 
+// A program of a Go module is compiled in the build machine, its sources held to the
+// checksum database.
+func TestPackages_Go(t *testing.T) {
+	from := registriesHere(t, sandbox.ManagerGo)
+	mustRun(t, "image", "import", imagetest.Go(t, t.TempDir()))
+	args := []string{"run", "--quiet", "--image", "go", "--registries", from, "--package"}
+	// By its path: the PATH of a machine is that of its image, and this one's is short.
+	if r := mustRun(t, append(args, "go:golang.org/x/example/hello", "--", "/usr/local/bin/hello", "you")...); !strings.Contains(r.stdout, "Hello, you!") {
+		t.Errorf("%q %q", r.stdout, r.stderr)
+	}
+	r := run(t, append(args, "go:golang.org/x/example/no-such-command", "--", "true")...)
+	if says := "go:golang.org/x/example/no-such-command could not be installed"; r.code != 125 || !strings.Contains(r.stderr, says) {
+		t.Errorf("exit %d, %q; want 125 and %q", r.code, r.stderr, says)
+	}
+	if left := census(); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
 // A machine has the packages that were asked for, from the real registries: built
 // once, for both drivers and for sessions, in a sandbox that reaches the registry
 // alone. What cannot be installed is named and leaves nothing.
@@ -97,9 +116,14 @@ func TestPackages(t *testing.T) {
 		t.Errorf("%d images became %d:\n%s", len(before), len(once), strings.Join(once, "\n"))
 	}
 
-	// From now on no registry is asked: by these settings none could be reached.
-	nowhere := filepath.Join(t.TempDir(), "registries.json")
-	write(t, nowhere, `{"v":1,"managers":[{"manager":"apt","mirror":"https://mirror.invalid"}]}`, 0o644)
+	// From now on no registry is asked: by these settings none is where it is said to be.
+	nowhere, other := filepath.Join(t.TempDir(), "registries.json"), filepath.Join(t.TempDir(), "registries.json")
+	var pins []string
+	for _, d := range (recipe.Registries{}).Destinations(sandbox.ManagerApt) {
+		pins = append(pins, fmt.Sprintf(`{"host":%q,"prefixes":["10.255.255.255/32"]}`, d.Host))
+	}
+	write(t, nowhere, `{"v":1,"pins":[`+strings.Join(pins, ",")+`]}`, 0o644)
+	write(t, other, `{"v":1,"managers":[{"manager":"apt","mirror":"https://mirror.invalid"}]}`, 0o644)
 	cached := []string{"run", "--quiet", "--image", "debian", "--registries", nowhere, "--package", "apt:hello"}
 	for _, provider := range []string{"native", "native:runc"} {
 		r := mustRun(t, append(cached, "--provider", provider, "--json", "-", "--", "hello")...)
@@ -113,7 +137,19 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s: %q", provider, r.stderr)
 		}
 	}
-	id := strings.TrimSpace(mustRun(t, "session", "start", "--quiet", "--image", "debian", "--package", "apt:hello").stdout)
+	// A session goes on with the settings that it was started with, and with no others.
+	id := strings.TrimSpace(mustRun(t, "session", "start", "--quiet", "--keep", "--disk", "64MiB", "--image", "debian", "--registries", nowhere, "--package", "apt:hello").stdout)
+	mustRun(t, "session", "pause", id, "--quiet")
+	if err := os.Rename(nowhere, nowhere+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, "session", "resume", id, "--quiet"); r.code == 0 || !strings.Contains(r.stderr, nowhere) {
+		t.Errorf("exit %d, %q", r.code, r.stderr)
+	}
+	if err := os.Rename(nowhere+".away", nowhere); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, "session", "resume", id, "--quiet")
 	if r := mustRun(t, "session", "exec", id, "--", "hello"); !strings.Contains(r.stdout, "Hello, world!") {
 		t.Errorf("%q", r.stdout)
 	}
@@ -154,8 +190,9 @@ func TestPackages(t *testing.T) {
 		t.Errorf("what could not be installed left\n%s", strings.Join(now, "\n"))
 	}
 
-	// What the guard refused is said, with what to do; the settings are read strictly.
-	r = run(t, append(cached[:len(cached)-1], "apt:jq", "--", "true")...)
+	// What one registry handed out is not taken for another's. What the guard refused is
+	// said, with what to do; the settings are read strictly.
+	r = run(t, "run", "--quiet", "--image", "debian", "--registries", other, "--package", "apt:hello", "--", "true")
 	if r.code != 125 || !strings.Contains(r.stderr, `the guard of the build refused "mirror.invalid:443" (resolve_failed)`) {
 		t.Errorf("exit %d, %q", r.code, r.stderr)
 	}
