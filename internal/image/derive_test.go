@@ -221,6 +221,43 @@ func TestDerive_OfADamagedBase(t *testing.T) {
 	}
 }
 
+// TestShare_MoreNamesThanAFileCanHave: the hundreds and first image of one base. Where
+// there are no more names the kernel says EMLINK, and the tree is the same.
+func TestShare_MoreNamesThanAFileCanHave(t *testing.T) {
+	s := openStore(t, Options{IDBase: 100000})
+	base, err := s.Import(t.Context(), craft(t, nil, layerOf(t,
+		e{name: "f", body: "x", mode: 0o4750, uid: 7}, e{name: "d/", kind: tar.TypeDir, mode: 0o700},
+		e{name: "d/l", kind: tar.TypeSymlink, link: "/etc/shadow"}, e{name: "other", body: "x"},
+	)).directory(t))
+	must(t, err)
+	under, err := s.Rootfs(t.Context(), base.Digest)
+	must(t, err)
+	defer under.Release()
+	from, err := os.Open(under.Path)
+	must(t, err)
+	defer from.Close()
+	to, err := os.Open(t.TempDir())
+	must(t, err)
+	defer to.Close()
+	u := newUnpacker(int(to.Fd()), s.opt)
+	defer u.tree.forget()
+	link := u.linkTo
+	u.linkTo = func(from, to int, name string) error {
+		if name != "other" {
+			return unix.EMLINK
+		}
+		return link(from, to, name)
+	}
+	must(t, u.share(t.Context(), int(from.Fd()), int(to.Fd())), s.compare(t.Context(), under, int(to.Fd())))
+	for name, linked := range map[string]bool{"f": false, "d/l": false, "other": true} {
+		var a, b unix.Stat_t
+		must(t, unix.Fstatat(int(from.Fd()), name, &a, unix.AT_SYMLINK_NOFOLLOW), unix.Fstatat(int(to.Fd()), name, &b, unix.AT_SYMLINK_NOFOLLOW))
+		if a.Mode != b.Mode || a.Uid != b.Uid || a.Gid != b.Gid || a.Mtim != b.Mtim || (a.Ino == b.Ino) != linked {
+			t.Errorf("%s: %+v and %+v", name, a, b)
+		}
+	}
+}
+
 func TestDerive_Refusals(t *testing.T) {
 	s := openStore(t, Options{IDBase: 100000})
 	base, err := s.Import(t.Context(), craft(t, nil, layerOf(t, e{name: "f", body: "x"})).directory(t))

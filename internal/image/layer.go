@@ -26,6 +26,8 @@ type unpacker struct {
 	buf    []byte
 	left   leftOut
 	dated  []dated // directories, whose times the entries below them disturb
+	// linkTo gives what lies at name in one directory that name in another, too.
+	linkTo func(from, to int, name string) error
 }
 
 type dated struct {
@@ -53,6 +55,7 @@ func newUnpacker(root int, opt Options) *unpacker {
 		stream: opt.MaxBytes,
 		files:  opt.MaxBytes,
 		buf:    make([]byte, 256<<10),
+		linkTo: func(from, to int, name string) error { return unix.Linkat(from, name, to, name, 0) },
 	}
 }
 

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -69,7 +70,8 @@ func ignoring(err, known error) error {
 }
 
 // share makes the directory to the same as from, which is another of this store:
-// directories anew, all else as a link.
+// directories anew, all else as a link, and as a copy what has all the names that the
+// filesystem gives a file.
 func (u *unpacker) share(ctx context.Context, from, to int) error {
 	names, err := list(from, ".")
 	if err != nil {
@@ -87,7 +89,11 @@ func (u *unpacker) share(ctx context.Context, from, to int) error {
 			return err
 		}
 		if kind != unix.S_IFDIR {
-			if err := unix.Linkat(from, n, to, n, 0); err != nil {
+			err := u.linkTo(from, to, n)
+			if errors.Is(err, unix.EMLINK) { // ext4 gives a file 65,000 names
+				err = u.copy(ctx, from, to, n)
+			}
+			if err != nil {
 				return &os.PathError{Op: "link", Path: n, Err: err}
 			}
 			continue
@@ -100,11 +106,54 @@ func (u *unpacker) share(ctx context.Context, from, to int) error {
 	if err := unix.Fstat(from, &st); err != nil {
 		return err
 	}
-	base := u.tree.base
 	// The last step: what is made in a directory changes its time.
-	return u.tree.describe(to, ".", unix.S_IFDIR, attributes{
+	return u.describeAs(to, ".", &st)
+}
+
+// describeAs gives what was just made the attributes of what it is a copy of.
+func (u *unpacker) describeAs(at int, name string, st *unix.Stat_t) error {
+	base := u.tree.base
+	return u.tree.describe(at, name, st.Mode&unix.S_IFMT, attributes{
 		uid: int(st.Uid - base), gid: int(st.Gid - base), mode: st.Mode & 0o7777, modified: time.Unix(st.Mtim.Sec, st.Mtim.Nsec),
 	})
+}
+
+// copy makes a file or a symbolic link anew that can have no more names.
+func (u *unpacker) copy(ctx context.Context, from, to int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		target, err := readlink(from, name)
+		if err == nil {
+			err = unix.Symlinkat(target, to, name)
+		}
+		if err == nil {
+			err = u.describeAs(to, name, &st)
+		}
+		return err
+	}
+	open := func(at, flags int) (*os.File, error) {
+		fd, err := ignoringEINTR(func() (int, error) { return unix.Openat(at, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600) })
+		if err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(fd), name), nil
+	}
+	old, err := open(from, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	made, err := open(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(&patient{ctx, made}, old); err == nil {
+		err = u.describeAs(to, name, &st)
+	}
+	return errors.Join(err, made.Close())
 }
 
 func (u *unpacker) shareDirectory(ctx context.Context, from, to int, name string) error {
