@@ -176,7 +176,7 @@ func packageNames(all []sandbox.Package) []string {
 // Errors: *BuildError of a package; *sandbox.Invalid of one that has no recipe;
 // those of the image store; ctx's.
 func (b *Builder) Materialize(ctx context.Context, profile sandbox.Profile, platform sandbox.Platform) (image.Image, error) {
-	j, err := newJob(profile, platform)
+	j, err := b.job(profile, platform)
 	if err != nil {
 		return image.Image{}, err
 	}
@@ -185,7 +185,7 @@ func (b *Builder) Materialize(ctx context.Context, profile sandbox.Profile, plat
 
 // Root is Materialize, unpacked and held.
 func (b *Builder) Root(ctx context.Context, profile sandbox.Profile, platform sandbox.Platform) (*image.Root, error) {
-	j, err := newJob(profile, platform)
+	j, err := b.job(profile, platform)
 	if err != nil {
 		return nil, err
 	}
@@ -209,15 +209,22 @@ type job struct {
 	derived  image.Derivation
 }
 
-func newJob(profile sandbox.Profile, platform sandbox.Platform) (job, error) {
+// job is the image of a profile by the registries of b: one with the same packages from
+// elsewhere is another.
+func (b *Builder) job(profile sandbox.Profile, platform sandbox.Platform) (job, error) {
 	base := sandbox.ImageDigest(profile.BaseImage)
 	digest := profileDigest(profile)
+	origin, err := b.opt.Registries.Origin(profile.Packages)
+	if err != nil {
+		return job{}, err
+	}
 	key, err := canonical.Encode(struct {
 		Profile         sandbox.Digest   `json:"profile"`
 		Platform        sandbox.Platform `json:"platform"`
 		Root            sandbox.Digest   `json:"root"`
 		Materialization string           `json:"materialization"`
-	}{digest, platform, base, MaterializationRevision})
+		Origin          string           `json:"origin,omitzero"`
+	}{digest, platform, base, MaterializationRevision, origin})
 	if err != nil {
 		return job{}, err
 	}

@@ -200,6 +200,32 @@ func TestBuild_OnceForAllWhoAsk(t *testing.T) {
 	}
 }
 
+// What a mirror handed out is nobody's image who asks another registry, whatever the
+// names of the packages are.
+func TestBuild_OtherRegistriesMakeAnotherImage(t *testing.T) {
+	mirror, err := recipe.DecodeRegistries([]byte(`{"v":1,"managers":[{"manager":"npm","mirror":"https://npm.corp.test/"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(r recipe.Registries, m sandbox.PackageManager) image.Derivation {
+		t.Helper()
+		b := &Builder{opt: BuilderOptions{Registries: r}}
+		profile := sandbox.Profile{BaseImage: "a@sha256:" + strings.Repeat("0", 64), Packages: []sandbox.Package{{Manager: m, Name: "tool"}}}
+		j, err := b.job(profile, sandbox.Platform{OS: "linux", Architecture: "amd64"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.derived
+	}
+	ours, theirs := key(recipe.Registries{}, "npm"), key(mirror, "npm")
+	if ours.Key == theirs.Key || ours.Profile != theirs.Profile {
+		t.Errorf("%+v\n%+v", ours, theirs)
+	}
+	if key(recipe.Registries{}, "apt").Key != key(mirror, "apt").Key {
+		t.Error("a mirror of another manager makes another image")
+	}
+}
+
 // Who waits for another's build shares its failure, and not its impatience.
 func TestBuild_AFailureIsShared(t *testing.T) {
 	p := newProvider(t, "runsc")
