@@ -60,17 +60,20 @@ func holderOf(ctx context.Context) *os.File {
 }
 
 // hold watches who has an epoch of a lease from now on, and calls gone if that process
-// ends before the lease does. It owns process; nil is nobody.
+// ends before the lease does. It owns process; nil is nobody. Of two epochs that were
+// granted one after the other the older may come here last: it is nobody's any more.
 func (h *holders) hold(l Lease, process *os.File, gone func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if old := h.of[l.LeaseID]; old != nil {
+	old := h.of[l.LeaseID]
+	superseded := old != nil && old.epoch > l.LeaseEpoch
+	if old != nil && !superseded {
 		h.forget(l.LeaseID, old)
 	}
 	if process == nil {
 		return
 	}
-	if h.closed || process.SetReadDeadline(l.ExpiresAt) != nil {
+	if superseded || h.closed || process.SetReadDeadline(l.ExpiresAt) != nil {
 		process.Close()
 		return
 	}

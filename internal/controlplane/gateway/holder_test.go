@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/checkfu/checkfu/internal/egress/route"
 )
 
@@ -112,5 +114,50 @@ func TestALeaseEndsWithItsHolder(t *testing.T) {
 	}
 	if _, err := o.Lease(t.Context(), Asked{RunID: "run_a", LeaseID: "lea_a", LeaseEpoch: 1, ExpiresAt: far}); err == nil {
 		t.Error("an epoch that has ended can be had again")
+	}
+}
+
+// An older epoch that comes last, with its process or with none that can be told, takes
+// nothing from who has the newer one.
+func TestHold_AnOlderEpochThatComesLast(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		cmd := exec.Command("/bin/cat")
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pidfd := func(pid int) *os.File {
+			t.Helper()
+			fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return os.NewFile(uintptr(fd), "pidfd")
+		}
+		var h holders
+		gone := make(chan struct{})
+		lease := func(epoch int64) Lease {
+			return Lease{LeaseID: "lea_a", LeaseEpoch: epoch, ExpiresAt: time.Now().Add(time.Hour)}
+		}
+		h.hold(lease(2), pidfd(cmd.Process.Pid), func() { close(gone) })
+		var late *os.File
+		if known {
+			late = pidfd(os.Getpid())
+		}
+		h.hold(lease(1), late, func() { t.Error("the older epoch is somebody's") })
+		if known && !errors.Is(late.Close(), os.ErrClosed) {
+			t.Error("a pidfd that nobody waits for is open")
+		}
+		_ = in.Close()
+		_ = cmd.Wait()
+		select {
+		case <-gone:
+		case <-time.After(patience):
+			t.Error("nobody waits for the process that has the newer epoch")
+		}
+		h.close()
 	}
 }
