@@ -173,6 +173,8 @@ func TestPackages(t *testing.T) {
 		{[]string{"apt:hello", "apt:no-such-package"}, 125, []string{"checkfu: apt:no-such-package could not be installed", "check the name"}},
 		{[]string{"npm:is-number@99.99.99"}, 125, []string{"npm:is-number@99.99.99 could not be installed"}},
 		{[]string{"go:golang.org/x/example/hello"}, 125, []string{"the image has no go; add apt:golang"}},
+		{[]string{"apt:hello+"}, 125, []string{"apt:hello+ could not be installed", "no packages found matching hello+"}}, // apt takes it for hello
+		{[]string{"apt:hello@2.10-"}, 2, []string{"--package", "one Debian version"}},                                     // and that for its removal
 		{[]string{"apt:--force-yes"}, 2, []string{"--package", "Debian package"}},
 		{[]string{"npm:is-number@latest"}, 2, []string{"--package", "one whole version"}},
 		{[]string{"brew:jq"}, 2, []string{"--package", "apt, go, npm, pip"}},
