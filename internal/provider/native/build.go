@@ -251,12 +251,15 @@ func (b *Builder) materialize(ctx context.Context, j job) (image.Image, error) {
 		}
 		b.mu.Unlock()
 		if lead {
-			img, f.err = b.build(ctx, j)
+			img, err := b.build(ctx, j)
+			if f.err = err; err != nil && ctx.Err() != nil {
+				f.err = ctx.Err() // whatever it broke off by: a program of the build that was killed
+			}
 			b.mu.Lock()
 			delete(b.flights, j.derived.Key)
 			b.mu.Unlock()
 			close(f.done)
-			return img, f.err
+			return img, err
 		}
 		b.report(BuildProgress{Phase: BuildWaits, Packages: j.derived.Packages})
 		select {

@@ -259,6 +259,45 @@ func TestBuild_AFailureIsShared(t *testing.T) {
 	}
 }
 
+// Who gives up a build fails for itself alone, by whatever name: the error of what was
+// killed with it says nothing of a context.
+func TestBuild_NoInterruptionIsShared(t *testing.T) {
+	p := newProvider(t, "runsc")
+	b := newBuilder(t, p, "true")
+	r := packaged(p)
+	begun, release := make(chan struct{}), make(chan struct{})
+	killed, own := errors.New("signal: killed"), errors.New("its own")
+	var builds atomic.Int64
+	b.recipe = func([]sandbox.Package, recipe.Registries) (recipe.Recipe, error) {
+		if builds.Add(1) > 1 {
+			return recipe.Recipe{}, own
+		}
+		close(begun)
+		<-release
+		return recipe.Recipe{}, killed
+	}
+	waits := make(chan struct{}, 2)
+	b.opt.Progress = func(BuildProgress) { waits <- struct{}{} }
+	ask := func(ctx context.Context) chan error {
+		said := make(chan error, 1)
+		go func() { _, err := b.Materialize(ctx, r.Profile, r.Platform); said <- err }()
+		return said
+	}
+	impatient, giveUp := context.WithCancelCause(t.Context())
+	first := ask(impatient)
+	<-begun
+	second := ask(t.Context())
+	<-waits
+	giveUp(errors.New("the user left"))
+	close(release)
+	if err := <-first; !errors.Is(err, killed) {
+		t.Errorf("who gave up: %v", err)
+	}
+	if err := <-second; !errors.Is(err, own) {
+		t.Errorf("who waited: %v", err)
+	}
+}
+
 // Whatever a package does when it is installed, it does it to its own machine: it
 // fails by its name and leaves nothing, or it is in the image as what it is.
 func TestBuild_HostilePackages(t *testing.T) {
