@@ -109,7 +109,7 @@ mount -t tmpfs build "$at"
 mkdir "$at/etc" "$at/dev"
 echo built >"$at/etc/marker"
 chown 42:65534 "$at/etc/marker"
-! ls /proc/self/fd | grep -v '^10$' | grep -q '^[1-9][0-9]$'
+if ls /proc/self/fd | grep -v '^10$' | grep -q '^[1-9][0-9]$'; then ls -l /proc/self/fd >&2; exit 1; fi
 tar --numeric-owner -C "$at" -cf - .
 `
 

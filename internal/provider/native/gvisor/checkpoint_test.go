@@ -300,11 +300,18 @@ func TestLive_Detached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if exit, err := p.Wait(bounded(t)); err != nil || exit.Code != 0 { // it was handed over
+		t.Fatalf("%+v, %v", exit, err)
+	}
 	if err := p.KillTree(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
-	detach(t, m, "sh", "-c", script)
-	eventually(t, time.Minute, "it ran", func() bool { return strings.Contains(do(t, m, sh("cat log")).out, "ended") })
+	ran := func(n int) func() bool {
+		return func() bool { return strings.Count(do(t, m, sh("cat log")).out, "ended") == n }
+	}
+	eventually(t, time.Minute, "it outlived its command", ran(1))
+	detach(t, m, "sh", "-c", script) // to the same log
+	eventually(t, time.Minute, "it ran", ran(2))
 	got, direct := do(t, m, sh("cat log")).out, do(t, m, sh(status)).out
 	for _, line := range strings.Split(strings.TrimSpace(direct), "\n") {
 		if name, _, _ := strings.Cut(line, ":"); name != "Groups" && !strings.Contains(got, line) {

@@ -92,15 +92,13 @@ var actions = map[string]func() int{
 	"die":    func() int { panic("it falls") },
 	// Process 1 dies of no signal that it does not handle, as one of an ordinary process.
 	"signals": func() int {
-		c := make(chan os.Signal, 1)
-		signal.Notify(c)
+		c := make(chan os.Signal, 16)
+		signal.Notify(c, unix.SIGINT, unix.SIGHUP, unix.SIGTERM)
 		fmt.Println("ready")
 		for s := range c {
-			if s != unix.SIGURG { // the runtime's own
-				fmt.Println(s)
-				if s == unix.SIGTERM {
-					break
-				}
+			fmt.Println(s)
+			if s == unix.SIGTERM {
+				break
 			}
 		}
 		return 0

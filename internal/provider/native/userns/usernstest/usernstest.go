@@ -90,14 +90,21 @@ func New(t testing.TB, ids bool) *User {
 func (u *User) etc() string { return filepath.Join(u.parent, "etc") }
 
 // reserve takes a number that no other user has until the test's end. An abstract
-// socket is taken by one process and ends with it.
+// socket is taken by one process and ends with it; what a test left that was killed may
+// live on, and its number is not given out.
 func reserve(t testing.TB) int {
 	t.Helper()
 	for slot := range users {
-		if l, err := net.Listen("unix", "@checkfu-ordinary-"+strconv.Itoa(slot)); err == nil {
-			t.Cleanup(func() { l.Close() })
-			return slot
+		l, err := net.Listen("unix", "@checkfu-ordinary-"+strconv.Itoa(slot))
+		if err != nil {
+			continue
 		}
+		if len((&User{UID: firstID + slot, First: block + slot*size}).Left(t)) > 0 {
+			l.Close()
+			continue
+		}
+		t.Cleanup(func() { l.Close() })
+		return slot
 	}
 	t.Fatalf("%d tests have such a user already", users)
 	return 0
