@@ -44,6 +44,10 @@ func (s *Store) hold(ctx context.Context, ref sandbox.Snapshot) (_ *Hold, err er
 	h := &Hold{s: s, dir: dir}
 	defer func() {
 		if err != nil {
+			// What a destroy that was faster has already taken away is no damage.
+			if errors.Is(err, ErrDamaged) && !s.published(dir, ref.SnapshotID) {
+				err = &Error{Kind: ErrNotFound}
+			}
 			dir.Close()
 		}
 	}()
@@ -52,9 +56,6 @@ func (s *Store) hold(ctx context.Context, ref sandbox.Snapshot) (_ *Hold, err er
 	}
 	h.Manifest, err = readManifest(dir, ref.SnapshotID)
 	if err != nil {
-		if !s.published(dir, ref.SnapshotID) { // a destroy was faster
-			err = &Error{Kind: ErrNotFound}
-		}
 		return nil, err
 	}
 	kept := h.Manifest.Snapshot
