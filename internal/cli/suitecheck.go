@@ -75,7 +75,7 @@ func describe(m *suitecheck.Matrix) suiteCheckDocument {
 	doc := suiteCheckDocument{
 		Schema: "checkfu.sandbox-suite-check.v1", Saboteurs: int64(len(m.Saboteurs)), Checks: int64(len(m.Reverse)),
 		Benign: int64(len(m.Benign)), Baselines: int64(len(m.Baselines)), Pending: int64(len(m.Pending)),
-		Faults: m.Faults(), SameAs: m.Golden() == conformance.MatrixText(), Ms: m.Took.Milliseconds(),
+		Faults: m.Faults(), SameAs: m.Agrees(conformance.MatrixText()), Ms: m.Took.Milliseconds(),
 	}
 	for _, r := range m.Saboteurs {
 		if r.Outcome == suitecheck.Killed {

@@ -268,3 +268,22 @@ func (m *Matrix) Golden() string {
 	}
 	return b.String()
 }
+
+// Agrees reports whether a text that Golden once gave says the same as this matrix. It
+// may name other saboteurs that live without a check: which is the first to live is not
+// the suite's alone, since one in front of a real server may be caught by what a busy
+// host does. A check that nobody lives without agrees with none that somebody does.
+func (m *Matrix) Agrees(published string) bool {
+	return nameless(published) == nameless(m.Golden())
+}
+
+func nameless(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if i := strings.LastIndexByte(line, '\t'); strings.HasPrefix(line, "check\t") && strings.TrimSpace(line[i:]) != "" {
+			line = line[:i] + "\tsomebody\n"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}

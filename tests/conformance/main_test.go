@@ -4,7 +4,6 @@ package conformance
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,11 +28,6 @@ func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		fmt.Println("SKIP conformance: needs root")
 		os.Exit(0)
-	}
-	// Most of what they do is to wait, so more of them than there are cores run at once,
-	// where nobody says otherwise.
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
 	}
 	os.Exit(m.Run())
 }
