@@ -30,7 +30,7 @@ func TestOrigin(t *testing.T) {
 	const mirror = `{"v":1,"managers":[{"manager":"npm","mirror":"https://npm.corp.test/"}]}`
 	for _, text := range []string{
 		`{"v":1}`, `{"v":1,"managers":[{"manager":"npm"}]}`, `{"v":1,"managers":[{"manager":"pip","mirror":"https://pip.corp.test/"}]}`,
-		`{"v":1,"pins":[{"host":"registry.npmjs.org","prefixes":["10.0.0.0/8"]}]}`,
+		`{"v":1,"managers":[{"manager":"pip","mirror":"https://pip.corp.test/"}],"pins":[{"host":"pip.corp.test","prefixes":["10.0.0.0/8"]}]}`,
 	} {
 		if got := origin(text, "a", packages); got != "" {
 			t.Errorf("%s is %q, as if it were another registry", text, got)
