@@ -59,6 +59,9 @@ func (a *app) materialize(ctx context.Context, o *all.Opened, base string, packa
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if bad, ok := errors.AsType[*sandbox.Invalid](err); ok {
+		return argument.Wrong("--package: %v; say where packages come from in %s of the state directory, or by --registries FILE (docs/packages.md)", bad, all.RegistriesFile)
+	}
 	if e, ok := errors.AsType[*native.BuildError](err); ok {
 		return explainBuild(e)
 	}

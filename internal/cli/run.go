@@ -114,7 +114,7 @@ func (f *runFlags) machineFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.mounts, "mount", nil, "plain directory to copy in, SRC:DST[:ro|rw], read-only by default; may be repeated")
 	flags.StringVar(&f.image, "image", "", `image to run on, by name or digest (default the newest one called "base")`)
 	flags.StringArrayVar(&f.packages, "package", nil, "package that the machine has, MANAGER:NAME or MANAGER:NAME@VERSION, as in apt:jq; may be repeated")
-	flags.StringVar(&f.registries, "registries", "", "file that says where packages come from: mirrors, their addresses and certificates (default "+all.RegistriesFile+" in the state directory, else the official registries)")
+	flags.StringVar(&f.registries, "registries", "", "file that says where packages come from: mirrors, their addresses and certificates (default "+all.RegistriesFile+" in the state directory; packages of what neither names are refused)")
 	flags.StringArrayVar(&f.allow, "allow", nil, "HOST:PORT that the machine reaches, through a guard; exact, no wildcard; may be repeated")
 	flags.StringVar(&f.network, "network", "", "what the machine reaches: none, allowlist, which is what --allow names, or unrestricted, which is the internet (default none, allowlist with --allow)")
 	flags.StringVar(&f.model, "model", "", "model gateway that the machine's programs use: its name, or the path of its control (see checkfu model serve)")

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,15 +22,60 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// registriesHere writes the settings by which the official registries of managers
-// are reached from this machine: where a mirror stands in for one, its address is not
-// public, and has to be pinned. It skips t where a registry is not within reach.
+// named finds the hosts of sources of apt.
+var named = regexp.MustCompile(`https?://([^/\s]+)`)
+
+// setting is that of one manager, as this machine's own tools have it; "" where they
+// have none.
+func setting(m sandbox.PackageManager) string {
+	switch m {
+	case sandbox.ManagerApt:
+		files, _ := filepath.Glob("/etc/apt/sources.list.d/*")
+		var hosts []string
+		for _, path := range append(files, "/etc/apt/sources.list") {
+			text, _ := os.ReadFile(path)
+			for line := range strings.Lines(string(text)) {
+				if found := named.FindStringSubmatch(line); found != nil && !strings.HasPrefix(line, "#") {
+					hosts = append(hosts, fmt.Sprintf("%q", found[1]+":443"))
+				}
+			}
+		}
+		if len(hosts) > 0 {
+			return `{"manager":"apt","hosts":[` + strings.Join(hosts, ",") + `]}`
+		}
+	case sandbox.ManagerNpm, sandbox.ManagerGo:
+		ask := map[sandbox.PackageManager][]string{"npm": {"npm", "config", "get", "registry"}, "go": {"go", "env", "GOPROXY"}}[m]
+		out, _ := exec.Command(ask[0], ask[1:]...).Output()
+		url, _, _ := strings.Cut(strings.TrimSpace(string(out)), ",")
+		if strings.HasPrefix(url, "https://") {
+			return fmt.Sprintf(`{"manager":%q,"mirror":%q}`, m, url)
+		}
+	}
+	return ""
+}
+
+// registriesHere writes settings of the registries that this machine itself asks:
+// where one's address is not public, it has to be pinned. It skips t where a registry
+// is not within reach.
 func registriesHere(t *testing.T, managers ...sandbox.PackageManager) string {
 	t.Helper()
-	var pins []string
+	var of []string
+	for _, m := range managers {
+		s := setting(m)
+		if s == "" {
+			t.Skipf("this machine's own %s names no registry", m)
+		}
+		of = append(of, s)
+	}
+	body := `{"v":1,"managers":[` + strings.Join(of, ",") + `]`
+	r, err := recipe.DecodeRegistries([]byte(body + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins := map[string]string{}
 	for _, m := range managers {
 		reached := false
-		for _, d := range (recipe.Registries{}).Destinations(m) {
+		for _, d := range r.Destinations(m) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			found, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", d.Host)
 			cancel()
@@ -48,7 +96,7 @@ func registriesHere(t *testing.T, managers ...sandbox.PackageManager) string {
 				}
 			}
 			if len(prefixes) > 0 {
-				pins = append(pins, fmt.Sprintf(`{"host":%q,"prefixes":[%s]}`, d.Host, strings.Join(prefixes, ",")))
+				pins[d.Host] = fmt.Sprintf(`{"host":%q,"prefixes":[%s]}`, d.Host, strings.Join(prefixes, ","))
 			}
 		}
 		if !reached {
@@ -56,7 +104,7 @@ func registriesHere(t *testing.T, managers ...sandbox.PackageManager) string {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "registries.json")
-	write(t, path, `{"v":1,"pins":[`+strings.Join(pins, ",")+`]}`, 0o644)
+	write(t, path, body+`,"pins":[`+strings.Join(slices.Collect(maps.Values(pins)), ",")+`]}`, 0o644)
 	return path
 }
 
@@ -89,7 +137,7 @@ func TestPackages_Go(t *testing.T) {
 // once, for both drivers and for sessions, in a sandbox that reaches the registry
 // alone. What cannot be installed is named and leaves nothing.
 func TestPackages(t *testing.T) {
-	managers := []sandbox.PackageManager{sandbox.ManagerApt}
+	managers := []sandbox.PackageManager{sandbox.ManagerApt, sandbox.ManagerGo}
 	_, err := os.Stat(imagetest.NPM)
 	npm := err == nil
 	if npm {
@@ -126,11 +174,16 @@ func TestPackages(t *testing.T) {
 
 	// From now on no registry is asked: by these settings none is where it is said to be.
 	nowhere, other := filepath.Join(t.TempDir(), "registries.json"), filepath.Join(t.TempDir(), "registries.json")
+	apt := setting(sandbox.ManagerApt)
+	settings, err := recipe.DecodeRegistries([]byte(`{"v":1,"managers":[` + apt + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var pins []string
-	for _, d := range (recipe.Registries{}).Destinations(sandbox.ManagerApt) {
+	for _, d := range settings.Destinations(sandbox.ManagerApt) {
 		pins = append(pins, fmt.Sprintf(`{"host":%q,"prefixes":["10.255.255.255/32"]}`, d.Host))
 	}
-	write(t, nowhere, `{"v":1,"pins":[`+strings.Join(pins, ",")+`]}`, 0o644)
+	write(t, nowhere, `{"v":1,"managers":[`+apt+`],"pins":[`+strings.Join(pins, ",")+`]}`, 0o644)
 	write(t, other, `{"v":1,"managers":[{"manager":"apt","mirror":"https://mirror.invalid"}]}`, 0o644)
 	cached := []string{"run", "--quiet", "--image", "debian", "--registries", nowhere, "--package", "apt:hello"}
 	for _, provider := range []string{"native", "native:runc"} {
@@ -168,12 +221,12 @@ func TestPackages(t *testing.T) {
 
 	// A package with scripts of its own is installed without them; the path of the
 	// machine has its command, or its files.
-	lacking := "add apt:npm"
+	lacking, refused := "registries name", 2
 	if npm {
 		if r := mustRun(t, append(with("npm:is-number@7.0.0"), "--", "cat", "/usr/local/lib/node_modules/is-number/package.json")...); !strings.Contains(r.stdout, `"version": "7.0.0"`) {
 			t.Errorf("%q", r.stdout)
 		}
-		lacking = "npm:is-number@99.99.99 could not be installed"
+		lacking, refused = "npm:is-number@99.99.99 could not be installed", 125
 	}
 
 	once = images(t)
@@ -183,7 +236,7 @@ func TestPackages(t *testing.T) {
 		says     []string
 	}{
 		{[]string{"apt:hello", "apt:no-such-package"}, 125, []string{"checkfu: apt:no-such-package could not be installed", "check the name"}},
-		{[]string{"npm:is-number@99.99.99"}, 125, []string{lacking}},
+		{[]string{"npm:is-number@99.99.99"}, refused, []string{lacking}},
 		{[]string{"go:golang.org/x/example/hello"}, 125, []string{"the image has no go; add apt:golang"}},
 		{[]string{"apt:hello+"}, 125, []string{"apt:hello+ could not be installed", "no packages found matching hello+"}}, // apt takes it for hello
 		{[]string{"apt:hello@2.10-"}, 2, []string{"--package", "one Debian version"}},                                     // and that for its removal
@@ -213,12 +266,12 @@ func TestPackages(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"v":1,"pins":[{"host":"a.test","prefixes":["127.0.0.0/8"]}]}`: "pins[0]",
 		`{"v":1`:   "--registries",
-		`{"v":1} `: "",
+		`{"v":1} `: "registries name", // none, so nothing is asked of anybody
 	} {
 		path := filepath.Join(t.TempDir(), "registries.json")
 		write(t, path, text, 0o644)
 		r := run(t, "run", "--quiet", "--image", "debian", "--registries", path, "--package", "apt:hello", "--", "hello")
-		if ok := says == ""; ok != (r.code == 0) || !ok && (r.code != 2 || !strings.Contains(r.stderr, says)) {
+		if r.code != 2 || !strings.Contains(r.stderr, says) {
 			t.Errorf("%s: exit %d, %q", text, r.code, r.stderr)
 		}
 	}

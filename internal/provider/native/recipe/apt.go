@@ -42,15 +42,17 @@ var aptOptions = []string{
 // image's own name archives by http, and the only way out is TLS.
 const aptSources = dir + "/apt"
 
+// anywhere is the host of sources that a mirror stands in for.
+const anywhere = "archive.invalid"
+
 // debian is a program for sed that writes the sources of a release of Debian from
-// what an image says of itself. An image without sources, as those that checkfu
-// builds are, has the keys of Debian all the same.
-var debian = func() string {
+// what an image says of itself, at one host. An image without sources, as those that
+// checkfu builds are, has the keys of Debian all the same.
+func debian(host string) string {
 	const keys = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] https://"
-	host := official[sandbox.ManagerApt].hosts[0]
 	return `s#^VERSION_CODENAME="?([a-z]+)"?$#` + keys + host + `/debian \1 main\n` + keys + host + `/debian \1-updates main\n` +
 		keys + host + `/debian-security \1-security main#w ` + aptSources + `/sources.list.d/debian.list`
-}()
+}
 
 // apt installs Debian packages from the archives that the image itself names,
 // signed by the keys that it has, all of them at once. Where they are several, each
@@ -58,9 +60,9 @@ var debian = func() string {
 // end each is there by the very name that was asked for.
 func apt(packages []sandbox.Package, from source) part {
 	const missing = "apt: the image has no apt-get; choose a base of Debian"
-	rewrite := []string{"-e", rewriting(named(from.destinations), `https://\2\3`)}
-	if from.mirror {
-		rewrite = append([]string{"-e", rewriting(official[sandbox.ManagerApt].hosts, strings.TrimSuffix(from.url, "/")+`\3`)}, rewrite...)
+	host, rewrite := from.archive, rewriting(hosts(from.destinations), `https://\2\3`)
+	if from.url != "" { // whichever archive the image names
+		host, rewrite = anywhere, rewriting(`[^/[:space:]]+`, strings.TrimSuffix(from.url, "/")+`\3`)
 	}
 	steps := []Step{
 		{Argv: []string{"apt-get", "--version"}, Missing: missing},
@@ -69,9 +71,8 @@ func apt(packages []sandbox.Package, from source) part {
 		// One file and a directory of them become a directory, and one that is empty
 		// then gets Debian's own archives for the image's release.
 		{Argv: []string{"find", aptSources, "-maxdepth", "1", "-name", "sources.list", "-size", "+0", "-exec", "mv", "-t", aptSources + "/sources.list.d", "{}", "+"}},
-		{Argv: []string{"find", aptSources + "/sources.list.d", "-maxdepth", "0", "-empty", "-exec", "sed", "-n", "-E", "-e", debian, "/etc/os-release", ";"}},
-		{Argv: slices.Concat([]string{"find", aptSources, "(", "-name", "*.list", "-o", "-name", "*.sources", ")", "-exec", "sed", "-i", "-E"},
-			rewrite, []string{"{}", "+"})},
+		{Argv: []string{"find", aptSources + "/sources.list.d", "-maxdepth", "0", "-empty", "-exec", "sed", "-n", "-E", "-e", debian(host), "/etc/os-release", ";"}},
+		{Argv: []string{"find", aptSources, "(", "-name", "*.list", "-o", "-name", "*.sources", ")", "-exec", "sed", "-i", "-E", "-e", rewrite, "{}", "+"}},
 		{Argv: slices.Concat([]string{"apt-get"}, aptOptions, []string{"update"}), Missing: missing},
 	}
 	install := func(packages []sandbox.Package, options ...string) Step {
@@ -106,18 +107,19 @@ func apt(packages []sandbox.Package, from source) part {
 	}
 }
 
-// rewriting is a program for sed that leads the addresses of hosts elsewhere. No
-// byte of a host or of a mirror is one that sed reads as anything but itself.
-func rewriting(hosts []string, to string) string {
-	return `s#(https?)://(` + strings.ReplaceAll(strings.Join(hosts, "|"), ".", `\.`) + `)(/|[[:space:]]|$)#` + to + `#g`
+// rewriting is a program for sed that leads the addresses of hosts, an expression of
+// sed's, elsewhere. No byte of a mirror is one that sed reads as anything but itself.
+func rewriting(hosts, to string) string {
+	return `s#(https?)://(` + hosts + `)(/|[[:space:]]|$)#` + to + `#g`
 }
 
-// named are the hosts of destinations on the port of https.
-func named(destinations []sandbox.Destination) (hosts []string) {
+// hosts is the expression of the hosts of destinations on the port of https.
+func hosts(destinations []sandbox.Destination) string {
+	var names []string
 	for _, d := range destinations {
 		if d.Port == 443 {
-			hosts = append(hosts, d.Host)
+			names = append(names, strings.ReplaceAll(d.Host, ".", `\.`))
 		}
 	}
-	return hosts
+	return strings.Join(names, "|")
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/checkfu/checkfu/sandbox"
 )
 
-// Origin names where packages come from by r: "" for the official registries, as this
-// host's own certificates vouch for them, else a digest of the registries that their
-// managers use and of the certificates. What one registry hands out is never taken for
+// Origin names where packages come from by r: a digest of the registries that their
+// managers use, and of the certificates of a bundle of the settings' own; "" where r
+// says nothing of either. What one registry hands out is never taken for
 // what another does. Pins are no part of it: who answers at a pinned address is held to
 // the same name and certificates.
 // Errors: canonical.Encode's, of which there is none for what DecodeRegistries made.
@@ -19,7 +19,7 @@ func (r Registries) Origin(packages []sandbox.Package) (string, error) {
 	type registry struct {
 		Manager      sandbox.PackageManager `json:"manager"`
 		URL          string                 `json:"url"`
-		Mirror       bool                   `json:"mirror"`
+		Archive      string                 `json:"archive"`
 		Destinations []sandbox.Destination  `json:"destinations"`
 	}
 	var of struct {
@@ -28,9 +28,8 @@ func (r Registries) Origin(packages []sandbox.Package) (string, error) {
 	}
 	for _, m := range managed { // in one order, whatever that of the packages
 		used := slices.ContainsFunc(packages, func(p sandbox.Package) bool { return p.Manager == m.manager })
-		s, official := r.source(m.manager), Registries{}.source(m.manager)
-		if used && (s.mirror || s.url != official.url || !slices.Equal(s.destinations, official.destinations)) {
-			of.Registries = append(of.Registries, registry{m.manager, s.url, s.mirror, s.destinations})
+		if s, named := r.of[m.manager]; used && named {
+			of.Registries = append(of.Registries, registry{m.manager, s.url, s.archive, s.destinations})
 		}
 	}
 	if r.CABundle != "" {

@@ -2,6 +2,7 @@ package recipe_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/checkfu/checkfu/internal/provider/native/recipe"
@@ -24,24 +25,22 @@ func TestOrigin(t *testing.T) {
 		}
 		return got
 	}
-	if got, err := trusting.Origin(packages); got != "" || err != nil {
-		t.Errorf("without settings it is %q, %v", got, err)
-	}
 	const mirror = `{"v":1,"managers":[{"manager":"npm","mirror":"https://npm.corp.test/"}]}`
 	for _, text := range []string{
-		`{"v":1}`, `{"v":1,"managers":[{"manager":"npm"}]}`, `{"v":1,"managers":[{"manager":"pip","mirror":"https://pip.corp.test/"}]}`,
+		`{"v":1}`, `{"v":1,"managers":[{"manager":"pip","mirror":"https://pip.corp.test/"}]}`,
 		`{"v":1,"managers":[{"manager":"pip","mirror":"https://pip.corp.test/"}],"pins":[{"host":"pip.corp.test","prefixes":["10.0.0.0/8"]}]}`,
 	} {
 		if got := origin(text, "a", packages); got != "" {
 			t.Errorf("%s is %q, as if it were another registry", text, got)
 		}
 	}
-	seen := map[string]string{"": "the official one"}
+	seen := map[string]string{"": "no setting at all"}
 	for _, c := range []struct{ text, authorities string }{
 		{mirror, "a"},
 		{`{"v":1,"managers":[{"manager":"npm","mirror":"https://npm.corp.test/r/"}]}`, "a"},
 		{`{"v":1,"managers":[{"manager":"npm","mirror":"https://npm.corp.test/","hosts":["cdn.corp.test:443"]}]}`, "a"},
-		{`{"v":1,"managers":[{"manager":"npm","hosts":["npm.corp.test:443"]}]}`, "a"},
+		{`{"v":1,"managers":[{"manager":"apt","hosts":["a.corp.test:443","b.corp.test:443"]}]}`, "a"},
+		{`{"v":1,"managers":[{"manager":"apt","hosts":["b.corp.test:443","a.corp.test:443"]}]}`, "a"},
 		{`{"v":1,"managers":[{"manager":"apt","mirror":"https://npm.corp.test/"}]}`, "a"},
 		{`{"v":1,"ca_bundle":"/a"}`, "a"},
 		{`{"v":1,"ca_bundle":"/a"}`, "b"},
@@ -51,6 +50,10 @@ func TestOrigin(t *testing.T) {
 			t.Errorf("%s, %s has the origin of %s", c.text, c.authorities, other)
 		}
 		seen[got] = c.text
+	}
+	pinned := strings.Replace(mirror, `]}`, `],"pins":[{"host":"npm.corp.test","prefixes":["10.0.0.0/8"]}]}`, 1)
+	if origin(mirror, "a", packages) != origin(pinned, "a", packages) {
+		t.Error("where a registry lives is a part of it")
 	}
 	turned := slices.Clone(packages)
 	slices.Reverse(turned)

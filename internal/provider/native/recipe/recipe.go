@@ -110,9 +110,9 @@ func Managers() []sandbox.PackageManager {
 
 // For returns the recipe of packages.
 // Errors: *sandbox.Invalid with the field "packages[i].name" or the like: what
-// Check says, a manager that is not offered, a name that stands twice (two
-// versions of one package are not both there in the end), no packages at all; or
-// "authorities" where r has none.
+// Check says, a manager that is not offered or that r names no registry of, a name
+// that stands twice (two versions of one package are not both there in the end), no
+// packages at all; or "authorities" where r has none.
 func For(packages []sandbox.Package, r Registries) (Recipe, error) {
 	if len(packages) == 0 || len(packages) > sandbox.MaxPackages {
 		return Recipe{}, invalid("packages", "1 to "+strconv.Itoa(sandbox.MaxPackages), strconv.Itoa(len(packages)))
@@ -128,6 +128,9 @@ func For(packages []sandbox.Package, r Registries) (Recipe, error) {
 		}
 		if !slices.Contains(Managers(), p.Manager) {
 			return Recipe{}, invalid(at+"manager", words(Managers()), string(p.Manager))
+		}
+		if _, named := r.of[p.Manager]; !named {
+			return Recipe{}, invalid(at+"manager", "one whose registry the settings of registries name", string(p.Manager))
 		}
 		name := sandbox.Package{Manager: p.Manager, Name: p.Name}
 		if names[name] {
@@ -159,7 +162,7 @@ func compile(of map[sandbox.PackageManager][]sandbox.Package, r Registries) Reci
 		if len(packages) == 0 {
 			continue
 		}
-		from := r.source(m.manager)
+		from := r.of[m.manager]
 		p := m.part(packages, from)
 		out.Files = append(out.Files, p.files...)
 		out.Env = append(out.Env, p.env...)
@@ -195,4 +198,4 @@ func words(managers []sandbox.PackageManager) string {
 
 // Revision names the recipes as they are: it changes with every change of what
 // they do, so that no image of another revision is taken for one of this.
-const Revision = "4"
+const Revision = "5"

@@ -20,8 +20,8 @@ const (
 	MaxHosts           = 32       // of one manager
 )
 
-// Registries are the operator's settings of where packages come from. The zero
-// value is the official registries, found at public addresses.
+// Registries are the operator's settings of where packages come from: the only place
+// that names a registry. The zero value names none, and nothing is installed by it.
 type Registries struct {
 	// Pins say where hosts live that are not at public addresses.
 	Pins []policy.Pin
@@ -31,13 +31,13 @@ type Registries struct {
 	// Authorities are the certificates, as PEM, of who may vouch for a registry.
 	Authorities []byte
 
-	of map[sandbox.PackageManager]source // those that are not the official ones
+	of map[sandbox.PackageManager]source
 }
 
 // source is one manager's registry as it is used.
 type source struct {
-	url          string // what the tool is told; "" for its own
-	mirror       bool   // url is the operator's
+	url          string // what the tool is told; of apt "" where the image's own archives are asked
+	archive      string // the first of the hosts
 	destinations []sandbox.Destination
 }
 
@@ -68,9 +68,9 @@ type pinned struct {
 //	 "pins": [{"host": "npm.example.com", "prefixes": ["10.1.0.0/16"]}],
 //	 "ca_bundle": "/etc/company/ca.pem"}
 //
-// A mirror takes the place of the official registry. hosts are reached beside
-// it: those that a registry hands downloads out from, or, for apt, the archives
-// that an image names. A host that is pinned and used by no manager is refused.
+// A mirror is the registry that the manager's tool asks. hosts are reached beside
+// it: those that a registry hands downloads out from. apt may have hosts alone: the
+// archives that images name. A host that is pinned and used by no manager is refused.
 // Errors: *canonical.Error, *sandbox.Invalid.
 func DecodeRegistries(data []byte) (Registries, error) {
 	if len(data) > MaxRegistriesBytes {
@@ -123,7 +123,7 @@ func DecodeRegistries(data []byte) (Registries, error) {
 }
 
 func (s setting) source() (source, error) {
-	use := source{url: official[s.Manager].url}
+	var use source
 	if len(s.Hosts) > MaxHosts {
 		return source{}, invalid("hosts", "at most "+strconv.Itoa(MaxHosts), strconv.Itoa(len(s.Hosts)))
 	}
@@ -132,17 +132,20 @@ func (s setting) source() (source, error) {
 		if err != nil {
 			return source{}, err
 		}
-		use.url, use.mirror, use.destinations = s.Mirror, true, append(use.destinations, d)
+		use.url, use.destinations = s.Mirror, append(use.destinations, d)
 	}
 	for i, text := range s.Hosts {
 		target, err := policy.ParseTarget(text)
 		if err != nil || target.Host+":"+strconv.Itoa(int(target.Port)) != text {
 			return source{}, invalid("hosts["+strconv.Itoa(i)+"]", "HOST:PORT, a lower-case name", text)
 		}
+		if use.archive == "" {
+			use.archive = strings.TrimSuffix(text, ":443")
+		}
 		use.destinations = append(use.destinations, sandbox.Destination{Host: target.Host, Port: int64(target.Port), Mode: policy.ModeTLS})
 	}
-	if use.destinations == nil {
-		use.destinations = officialDestinations(s.Manager)
+	if s.Mirror == "" && (s.Manager != sandbox.ManagerApt || len(s.Hosts) == 0) {
+		return source{}, invalid("mirror", "https://HOST[:PORT]/PATH; of apt that, or hosts", "none")
 	}
 	use.destinations = sorted(use.destinations)
 	return use, nil
@@ -198,28 +201,10 @@ func (r Registries) uses(host string) bool {
 }
 
 // Destinations are what the builds of a manager's packages may reach: in order,
-// each once, all of them TLS. The caller owns the result.
+// each once, all of them TLS; none where the settings do not name it. The caller owns
+// the result.
 func (r Registries) Destinations(m sandbox.PackageManager) []sandbox.Destination {
-	if use, ok := r.of[m]; ok {
-		return slices.Clone(use.destinations)
-	}
-	return officialDestinations(m)
-}
-
-// source returns what m's tool is told.
-func (r Registries) source(m sandbox.PackageManager) source {
-	if use, ok := r.of[m]; ok {
-		return use
-	}
-	return source{url: official[m].url, destinations: officialDestinations(m)}
-}
-
-func officialDestinations(m sandbox.PackageManager) []sandbox.Destination {
-	var all []sandbox.Destination
-	for _, host := range official[m].hosts {
-		all = append(all, sandbox.Destination{Host: host, Port: 443, Mode: policy.ModeTLS})
-	}
-	return sorted(all)
+	return slices.Clone(r.of[m].destinations)
 }
 
 func sorted(all []sandbox.Destination) []sandbox.Destination {

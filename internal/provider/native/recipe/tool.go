@@ -42,6 +42,10 @@ func npm(packages []sandbox.Package, from source) part {
 	}
 }
 
+// checksums is the database that every Go module is held to, whichever registry hands
+// it out.
+const checksums = "sum.golang.org"
+
 // golang builds commands from source, which runs nothing of theirs. Every module
 // is held to the checksum database, and no other toolchain is fetched.
 func golang(packages []sandbox.Package, from source) part {
@@ -113,10 +117,9 @@ func cargo(packages []sandbox.Package, from source) part {
 			"CARGO_TARGET_DIR=" + dir + "/target", "CARGO_TERM_PROGRESS_WHEN=never", "RUSTUP_HOME=/usr/local/rustup",
 		},
 		steps: each(packages, lacks("cargo", "cargo", "apt:cargo"), func(p sandbox.Package) []string {
-			argv := []string{"cargo"}
-			if from.mirror {
-				argv = append(argv, "--config", `source.crates-io.replace-with="mirror"`,
-					"--config", `source.mirror.registry="sparse+`+strings.TrimSuffix(from.url, "/")+`/"`)
+			argv := []string{
+				"cargo", "--config", `source.crates-io.replace-with="mirror"`,
+				"--config", `source.mirror.registry="sparse+` + strings.TrimSuffix(from.url, "/") + `/"`,
 			}
 			argv = append(argv, "install", "--locked", "--root=/usr/local")
 			if p.Version != "" {
